@@ -47,6 +47,10 @@ API: dict[str, tuple[str, list[str]]] = {
             "elman.comparison.ranking.Verdict",
         ],
     ),
+    "sweep": (
+        "`elman.sweep` trains one recipe with many settings and finds the best.",
+        ["sweep", "elman.comparison.sweep_run.Sweep", "elman.comparison.sweep_results.SweepResults"],
+    ),
     "look-inside": (
         "Values inside a model have names, called sites. They can be recorded or edited while the model runs.",
         [

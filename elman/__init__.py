@@ -13,6 +13,7 @@ _MODULES = {
     "iterate": "elman.pipeline",
     "load": "elman.pipeline",
     "compare": "elman.comparison",
+    "sweep": "elman.comparison",
     "read_recipe": "elman.pipeline",
     "write_recipe": "elman.pipeline",
     "Recipe": "elman.pipeline",

@@ -140,7 +140,7 @@ def desk(tmp_path: Path) -> Path:
         (tmp_path / "recipes" / path.name).write_text(yaml.safe_dump(shrunk(path)))
     quick = "--training.max_steps 3 --training.log_every 1 --device cpu"
     longer = "--training.max_epochs 30 --training.learning_rate 1e-2 --device cpu"  # or it would write nothing at all
-    cases = f'*translate*) set -- "$@" {longer};; train*|distill*) set -- "$@" {quick};;'
+    cases = f'*translate*) set -- "$@" {longer};; train*|distill*|sweep*) set -- "$@" {quick};;'
     cases += ' compare*) set -- "$@" --trials 1;;'
     script = f'#!/bin/sh\ncase "$*" in {cases} esac\nexec {shlex.join(forked_python())} -m elman "$@"\n'
     (tmp_path / "bin").mkdir()

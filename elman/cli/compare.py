@@ -81,7 +81,7 @@ def compare(
     again = options.hint("compare", "--run", folder, "--resume", modules=chosen.modules)
     # Signals let the runs save a checkpoint, also where the parent process ignores interrupts.
     with stop_signals(signal.default_int_handler), output.interruptible(f"continue with: {again}"):
-        places = _workers_of(race, ray, workers, chosen.modules)
+        places = workers_of(ray, workers, chosen.modules, race.recipe.get("device") != "cpu")
         if places is None:
             return
         running = RaceRun(race, folder, workers=workers, resume=resume, modules=chosen.modules, places=places)
@@ -99,12 +99,12 @@ def compare(
         raise typer.Exit(1)
 
 
-def _workers_of(race: Any, ray: str | None, workers: int, modules: Sequence[Path]) -> list[Any] | None:
+def workers_of(ray: str | None, workers: int, modules: Sequence[Path], accelerated: bool) -> list[Any] | None:
     """Where trainings run; an empty list is this machine, None a torchrun process that has served the leader."""
     from elman.comparison import ray_workers, torchrun_workers
 
     if ray:
-        return ray_workers.places(ray, workers, modules, accelerated=race.recipe.get("device") != "cpu")
+        return ray_workers.places(ray, workers, modules, accelerated)
     if torchrun_workers.processes() == 1:
         return []
     if workers:

@@ -1,5 +1,6 @@
 """The command line: one module per verb; recipe settings are dotted options; results on stdout, the rest on stderr."""
 
+import itertools
 import re
 import sys
 import warnings
@@ -16,8 +17,8 @@ from elman.cli.verbs import VERBS
 from elman.errors import ConfigError
 
 # The modules of the verbs, in the order of `elman --help`. A new verb is a module with `@verb(...)`, and its name here.
-MODULES: tuple[str, ...] = ("init", "check", "train", "compare", "evaluate", "generate", "predict", "score", "distill")
-MODULES += ("accept", "import_model", "export", "list_names", "tasks", "bench", "data", "inspect", "lab")
+MODULES: tuple[str, ...] = ("init", "check", "train", "compare", "sweep", "evaluate", "generate", "predict", "score")
+MODULES += ("distill", "accept", "import_model", "export", "list_names", "tasks", "bench", "data", "inspect", "lab")
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 
@@ -95,6 +96,9 @@ def split_settings(words: list[str]) -> tuple[list[str], list[str]]:
     settings: list[str] = []
     remaining = iter(words)
     for word in remaining:
+        if word == "--set":  # whose value is a setting too
+            others += [word, *itertools.islice(remaining, 1)]
+            continue
         dotted = DOTTED.fullmatch(word)
         if dotted is None or not (dotted[1] or dotted[3]):
             others.append(word)

@@ -1,7 +1,7 @@
 """The named options of a recipe (--data, --model, --size, ...), declared once for every verb that builds one."""
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,14 +102,14 @@ class RecipeOptions:
             settings |= columns_of(self["columns"], task)
         return settings
 
-    def build_recipe(self, source: str | Path | None, dotted: list[str]) -> Any:
-        """The recipe of a file with named options over it, then --size, then dotted settings: the last one wins."""
+    def build_recipe(self, source: str | Path | Mapping[str, Any] | None, dotted: list[str]) -> Any:
+        """The recipe of a file, or of plain settings; over it named options, then --size, then dotted settings."""
         from elman.config import parse_overrides
         from elman.pipeline.recipe import read_recipe
         from elman.pipeline.sizes import size_overrides
         from elman.untrusted import read_yaml
 
-        stored = read_yaml(source) if source else {}
+        stored = source if isinstance(source, Mapping) else read_yaml(source) if source else {}
         task = self["task"] or stored.get("task")
         self.check_targets(task)
         settings = self.settings(task)

@@ -1,6 +1,9 @@
-"""Races: several model families on the same data at a matched budget, ranked with confidence intervals and costs."""
+"""Races: several model families on the same data at a matched budget, ranked with confidence intervals and costs.
 
-from elman.comparison.api import compare
+Sweeps: one recipe with many settings, to find the best.
+"""
+
+from elman.comparison.api import compare, sweep
 from elman.comparison.config import DEMO, EMBEDDED, Race
 from elman.comparison.race import RaceRun, read_race
 from elman.comparison.report import write_report

@@ -158,18 +158,25 @@ class RacePlan:
         return Job(entrant.name, label, self.folder / entrant.name / label, recipe)
 
     def make_folder(self, job: Job) -> None:
-        """The run folder of a job, with the shared tokenizer and token stores, ready to be resumed."""
-        if not (job.folder / "config.yaml").exists():
-            Run.create(job.folder, write_recipe(job.recipe), environment())
-        run, source = Run(job.folder), self.folder / PREPARED
-        run.adopt()
-        for path in sorted(source.rglob("*")):
-            place = job.folder / path.relative_to(source)
-            if path.is_file() and not place.exists():
-                make_folder(place.parent)
-                _share(path, place)
-        if not run.manifest.record(*FileManifest(source).names()):
-            raise data_changed(job.folder)
+        """The run folder of a job, ready to be resumed."""
+        make_run_folder(job, self.folder / PREPARED)
+
+
+def make_run_folder(job: Job, prepared: Path | None) -> None:
+    """The run folder of a job, with the shared tokenizer and token stores if there are such, ready to be resumed."""
+    if not (job.folder / "config.yaml").exists():
+        Run.create(job.folder, write_recipe(job.recipe), environment())
+    run = Run(job.folder)
+    run.adopt()
+    if prepared is None:
+        return
+    for path in sorted(prepared.rglob("*")):
+        place = job.folder / path.relative_to(prepared)
+        if path.is_file() and not place.exists():
+            make_folder(place.parent)
+            _share(path, place)
+    if not run.manifest.record(*FileManifest(prepared).names()):
+        raise data_changed(job.folder)
 
 
 def model_settings(task: type[Task], name: str, given: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,26 +1,22 @@
 """Running a race: prepare the data, search learning rates, train every seed."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-import torch
-
 from elman.comparison.config import Race
+from elman.comparison.kept_settings import keep_settings, read_settings
 from elman.comparison.plan import Job, RacePlan
 from elman.comparison.scheduler import Event, WorkerPool
 from elman.comparison.user_modules import read_modules
-from elman.comparison.workers import Worker, local_workers
-from elman.config import commented_yaml
-from elman.errors import ConfigError, RunError
-from elman.files import discard, make_folder, require_plain
+from elman.comparison.workers import Worker, usual_workers
+from elman.files import discard, require_plain
 from elman.layers.laws import agree
 from elman.pipeline.devices import choose_device
 from elman.pipeline.results import look_up
 from elman.runs import FileManifest
-from elman.untrusted import read_json, read_yaml
+from elman.untrusted import read_json
 
 SETTINGS = "race.yaml"
 SOURCES = "sources.json"
@@ -47,7 +43,7 @@ class RaceRun:
         self.folder, self.modules = Path(folder), modules
         new = not self.folder.exists()
         require_plain(self.folder)
-        self.race = _kept(race, self.folder, resume)
+        self.race = keep_settings(race, self.folder / SETTINGS, resume, MAY_GROW)
         try:
             self.plan = RacePlan(self.race, self.folder)
             _keep_sources(self.plan)
@@ -55,8 +51,7 @@ class RaceRun:
             if new:
                 discard(self.folder)  # nothing was trained: leave no folder in the way of the next attempt
             raise
-        accelerators = torch.cuda.device_count() if choose_device(self.plan.base.device).type == "cuda" else 0
-        self.pool = WorkerPool(places or local_workers(workers or accelerators or _cores(), accelerators, modules))
+        self.pool = WorkerPool(places or usual_workers(workers, choose_device(self.plan.base.device), modules))
         self.failures: dict[str, dict[str, str]] = {}  # by entrant and job
         self.rates: dict[str, float] = {}
         self.tried: dict[str, list[float]] = {}
@@ -117,30 +112,7 @@ class RaceRun:
 
 def read_race(folder: str | Path) -> Race:
     """The settings in the folder of a race."""
-    path = Path(folder) / SETTINGS
-    if not path.exists():
-        raise RunError(f"{folder}: holds no race, since it has no {SETTINGS}")
-    FileManifest(folder).check()
-    return Race.make(read_yaml(path))
-
-
-def _kept(race: Race, folder: Path, resume: bool) -> Race:
-    """Write the settings, or check them against the stored ones when the race is resumed."""
-    path = folder / SETTINGS
-    if path.exists():
-        if not resume:
-            raise RunError(f"{folder}: holds a race already; continue it with --resume, or use another --run")
-        old, new = read_race(folder).plain(), race.plain()
-        wrong = [key for key in new if new[key] != old[key] and key not in MAY_GROW]
-        if wrong:
-            shown = "; ".join(f"{key} was {old[key]!r}, now {new[key]!r}" for key in wrong[:2])
-            raise ConfigError(f"a resumed race keeps its settings, but {shown}; leave them out, or use another --run")
-    elif folder.is_dir() and any(folder.iterdir()):
-        raise RunError(f"{folder}: not empty and not a race; use another --run")
-    make_folder(folder)
-    FileManifest(folder).write(SETTINGS, commented_yaml(race).encode())
-    assert read_race(folder) == race, "settings round-trip"
-    return race
+    return read_settings(Race, Path(folder) / SETTINGS)
 
 
 def _keep_sources(plan: RacePlan) -> None:
@@ -152,7 +124,3 @@ def _keep_sources(plan: RacePlan) -> None:
         agree(before[name], now[name], "race")
     if now:
         FileManifest(plan.folder).write(SOURCES, json.dumps({**before, **now}, indent=2).encode())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -36,18 +36,20 @@ def report_page(found: RaceResults, running: RaceRun, figures: Mapping[str, Figu
     answer, _, rest = headline(found).partition(". ")
     differing = disagreements(found, running)
     parts = [
-        *(f"<p>{_without_breaks(text)}</p>" for text in (rest, staircase(found)) if text),
+        *(f"<p>{without_breaks(text)}</p>" for text in (rest, staircase(found)) if text),
         f'<p class="facts">{escape(_summary(found, running))}</p>',
         f'<div class="columns">{blocks}</div>' if blocks else "",
         section("All scores", _scores(found), "scores"),
         section("Costs", _costs(found, running), "costs"),
         _samples(found),
         section("Where predictions differ", table(*differing), "parting") if differing else "",
-        _failures(running),
+        failures_table(
+            [(f"{name} {label}", text) for name, own in running.failures.items() for label, text in own.items()]
+        ),
         section("Method", _method(found, running), "method"),
         section("Reproduce", _reproduction(commands), "again"),
     ]
-    heading = _without_breaks(answer.removesuffix("."))
+    heading = without_breaks(answer.removesuffix("."))
     return page(answer.partition(":")[0], [part for part in parts if part], heading)
 
 
@@ -62,7 +64,7 @@ def _summary(found: RaceResults, running: RaceRun) -> str:
     )
 
 
-def _without_breaks(text: str) -> str:
+def without_breaks(text: str) -> str:
     """As HTML, with no line break between a number and its sign."""
     shown = escape(text, quote=False)
     for sign in (" %", "p &lt; ", "p = "):
@@ -157,10 +159,10 @@ def _samples(found: RaceResults) -> str:
     return section("Samples side by side", f'<div class="columns narrow">{"".join(parts)}</div>', "samples")
 
 
-def _failures(running: RaceRun) -> str:
-    if not running.failures:
+def failures_table(problems: Sequence[tuple[str, str]]) -> str:
+    """A section with the end of each error; nothing without any."""
+    if not problems:
         return ""
-    problems = [(f"{name} {label}", text) for name, own in running.failures.items() for label, text in own.items()]
     lines = [[name, text.strip()[-LONGEST:]] for name, text in problems]
     caption = "These runs failed and are left out of the ranking."
     return section("Failures", table(caption, ["run", "error"], lines, "words"), "failures")

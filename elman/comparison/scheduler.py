@@ -3,7 +3,7 @@
 import json
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -12,6 +12,7 @@ from typing import Literal
 from elman.comparison.plan import Job
 from elman.comparison.workers import Worker
 from elman.runs import FileManifest
+from elman.runs.lock import wait_for_lock
 
 POLL = 0.5  # seconds between progress events
 GRACE = 60  # seconds for an interrupted training to write its checkpoint
@@ -41,14 +42,17 @@ class WorkerPool:
         self.running: dict[Job, Worker] = {}
         self.stopping = False
 
-    def run_jobs(self, jobs: Iterable[Job]) -> Iterator[Event]:
-        """Runs all unfinished jobs; an exception in the caller interrupts them, so that they save checkpoints."""
-        jobs = [job for job in jobs if not job.done]
+    def run_jobs(self, jobs: Iterable[Job], more: Callable[[], Iterable[Job]] = tuple) -> Iterator[Event]:
+        """Runs all unfinished jobs, and those that are `more` whenever some have ended; an exception in the caller
+        interrupts them, so that they save checkpoints."""
         with ThreadPoolExecutor(len(self.workers)) as pool:
-            waiting: dict[Future[str], Job] = {pool.submit(self._run, job): job for job in jobs}
+            waiting: dict[Future[str], Job] = {}
             started: set[Job] = set()
             try:
-                while waiting:
+                while True:
+                    waiting |= {pool.submit(self._run, job): job for job in jobs if not job.done}
+                    if not waiting:
+                        break
                     ended, _ = wait(waiting, timeout=POLL, return_when=FIRST_COMPLETED)
                     running = list(self.running)
                     for job in (job for job in running if job not in started):
@@ -58,6 +62,7 @@ class WorkerPool:
                         job, problem = waiting.pop(future), future.result()
                         yield Event("failed" if problem else "done", job, problem, running, len(waiting))
                     yield Event("look", None, "", running, max(0, len(waiting) - len(running)))
+                    jobs = more() if ended else ()
             except BaseException:
                 self._stop(waiting)
                 raise
@@ -74,6 +79,9 @@ class WorkerPool:
         self.running[job] = worker
         began = time.monotonic()
         try:
+            wait_for_lock(
+                job.folder / "lock", GRACE
+            )  # held by a training that the kill of a race has left, and that saves
             usage = worker.train(job.folder)
         except OSError as error:
             return f"could not be run: {error}"

@@ -1,10 +1,14 @@
 """The verdict of a race as text: the winner, by how much, and how significant."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elman.comparison.plan import RacePlan
 from elman.comparison.results import RaceResults
+
+if TYPE_CHECKING:
+    from elman.comparison.sweep_results import SweepResults
+    from elman.comparison.sweep_run import SweepRun
 
 UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 FAR = 5  # words between a verb and its noun, more than a short window holds
@@ -92,7 +96,7 @@ def score(found: RaceResults, row: dict[str, Any]) -> str:
     return f"{shown} {unit} ({low} to {high} over its seeds)"
 
 
-def number(found: RaceResults, value: float) -> str:
+def number(found: "RaceResults | SweepResults | SweepRun", value: float) -> str:
     """A score in the format of its measure."""
     return f"{value:.1%}" if found.measure.percent else f"{value:.{found.measure.digits}f}"
 

@@ -8,9 +8,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import elman
+
+if TYPE_CHECKING:
+    import torch
 
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 # environment variables of torchrun
@@ -108,6 +111,14 @@ def local_workers(workers: int, accelerators: int = 0, modules: Sequence[str | P
     return [LocalWorker(worker_environment(number, accelerators), modules) for number in range(workers)]
 
 
+def usual_workers(workers: int, device: "torch.device", modules: Sequence[str | Path] = ()) -> list[SpawningWorker]:
+    """So many workers; for 0 one per accelerator where trainings run on these, else one per core."""
+    import torch
+
+    accelerators = torch.cuda.device_count() if device.type == "cuda" else 0
+    return local_workers(workers or accelerators or _cores(), accelerators, modules)
+
+
 def worker_environment(number: int, accelerators: int) -> dict[str, str]:
     """Environment variables of a worker: one thread, and one of several accelerators."""
     share = {"OMP_NUM_THREADS": "1"}
@@ -126,3 +137,7 @@ def wait_for(process: int) -> dict[str, Any]:
         "peak_bytes": used.ru_maxrss * MAXRSS_UNIT,
         "cpu_seconds": used.ru_utime + used.ru_stime,
     }
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

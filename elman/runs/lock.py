@@ -1,6 +1,7 @@
 """One writer per run folder: an advisory file lock that the operating system releases with the process."""
 
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+POLL = 0.1  # seconds
 _held: set[int] = set()
 
 
@@ -59,3 +61,25 @@ def _acquire(descriptor: int, path: Path) -> bool:
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()}\n".encode())
     return True
+
+
+def wait_for_lock(path: Path, seconds: float) -> None:
+    """Until no process holds a lock file; not longer than so many seconds."""
+    until = time.monotonic() + seconds
+    while path.exists() and _is_held(path) and time.monotonic() < until:
+        time.sleep(POLL)
+
+
+def _is_held(path: Path) -> bool:
+    if fcntl is None:
+        return False
+    descriptor = unlinked(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # no file locking here
+    finally:
+        os.close(descriptor)
+    return False

@@ -62,6 +62,9 @@ class TrainingConfig(Config):
     """Early stopping: validations without improvement before training stops; 0: no early stopping."""
     tolerance: float = Field(0.0, ge=0)
     """Smallest decrease of the validation loss (nats) that counts as an improvement."""
+    milestones: list[tuple[int, float]] = Field(default_factory=list)
+    """Losses that a validation must have reached by then, as pairs [step, loss], or training stops there; with another
+    evaluation.choose_by that score, negative where higher is better. `elman sweep` stops hopeless trials with it."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Precision of matrix products; weights and states stay in fp32."""
     captured: bool | None = None

@@ -7,6 +7,8 @@ from typing import Any
 from elman.jsonable import jsonable
 from elman.training.config import TrainingConfig
 
+MISSED = "the best validation missed a milestone"
+
 
 @dataclass
 class EarlyStopping:
@@ -18,10 +20,11 @@ class EarlyStopping:
     divisions: int = 0  # of the learning rate
     since_division: int = 0
     averaging: bool = False
+    missed: list[float] | None = None  # the milestone that was not reached, [step, loss]
     history: list[float] = field(default_factory=list)
 
-    def update(self, loss: float) -> bool:
-        """Record one validation loss; returns whether it is an improvement."""
+    def update(self, loss: float, step: int = 0) -> bool:
+        """Record the validation loss after a step; returns whether it is an improvement."""
         loss = loss if math.isfinite(loss) else math.inf
         improved = loss < self.best - self.config.tolerance
         self.best = min(self.best, loss) if improved else self.best
@@ -33,6 +36,9 @@ class EarlyStopping:
             before = self.history[: -self.config.averaging_window]
             self.averaging = bool(before) and loss > min(before)
         self.history.append(loss)
+        due = max((one for one in self.config.milestones if one[0] <= step), default=None)
+        if due is not None and min(self.history) > due[1]:
+            self.missed = list(due)
         return improved
 
     @property
@@ -45,6 +51,9 @@ class EarlyStopping:
         """Why training should stop, or None."""
         if self.config.patience and self.stale >= self.config.patience:
             return f"early stopping: no improvement in {self.stale} validations"
+        if self.missed is not None:
+            step, loss = self.missed
+            return f"{MISSED}: {min(self.history):.4g}, above {loss:.4g} after {step:g} steps"
         return None
 
     def facts(self) -> dict[str, Any]:

@@ -201,7 +201,7 @@ class Trainer(BaseTrainer):
             found = self._validated()
         if averaged:
             self.update.average.swap()
-        improved = self.early_stopping.update(found.choice)
+        improved = self.early_stopping.update(found.choice, self.step)
         if self.early_stopping.averaging and not averaged:
             self.update.average.update()
         if self.early_stopping.stop_reason:

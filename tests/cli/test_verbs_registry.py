@@ -38,7 +38,7 @@ def test_a_new_verb_is_a_module_and_its_name_in_main(tmp_path, monkeypatch):
 
 
 def test_verbs_are_listed_in_the_order_of_their_modules():
-    assert list(VERBS)[:5] == ["init", "check", "train", "compare", "eval"]
+    assert list(VERBS)[:6] == ["init", "check", "train", "compare", "sweep", "eval"]
     assert len(VERBS) == len(main.MODULES)
 
 

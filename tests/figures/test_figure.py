@@ -17,7 +17,7 @@ from PIL import Image
 from elman.errors import ConfigError
 from elman.figures.colours import SCALES, SERIES, Style, assign_styles, quantity_of
 from elman.figures.figure import FORMATS, Figure, share_palette
-from elman.figures.panels import Bars, ColouredText, HeatMap, Lines, Scatter, UnitTimelines, as_array
+from elman.figures.panels import Bars, ColouredText, HeatMap, Lines, Parallel, Scatter, UnitTimelines, as_array
 from elman.figures.panels.scatter import Point
 
 TOKENS = ["<eos>", "the", "$x_1$", "中文", " ", "\n", "", "<b>&amp;"]
@@ -46,6 +46,12 @@ PANELS = {
     ),
     "scatter": Scatter(
         {"gru": Point(1, 3, 2.5, 3.5), "$lstm$": Point(50, 2, 2, 2)}, "seconds", "loss", "xy", front=["gru", "$lstm$"]
+    ),
+    "parallel": Parallel(
+        ["one", "two"],
+        ["rate", "$x_1$", "loss"],
+        dice.random((2, 3)),
+        [[(0, "1e-4"), (1, "1")], [(0.5, "中文")], [(0, "\n")]],
     ),
     "bars": Bars(TOKENS, {"one": dice.random(8), "two": -dice.random(8)}, "influence"),
     "lying bars": Bars([f"a rather long name, {n}" for n in range(3)], {"one": dice.random(3)}, "share", (0, 1)),

@@ -5,5 +5,6 @@ from elman.figures.panels.base import Array, Cell, Panel, Values, as_array
 from elman.figures.panels.coloured_text import ColouredText
 from elman.figures.panels.heat_map import HeatMap
 from elman.figures.panels.lines import SHARE, Curve, Lines
+from elman.figures.panels.parallel import Parallel
 from elman.figures.panels.scatter import Scatter
 from elman.figures.panels.unit_timelines import UnitTimelines
