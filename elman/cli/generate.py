@@ -31,6 +31,7 @@ def generate(
     ),
     stop: list[str] | None = option(help="Stop sequence: end before this text. Repeatable.", default=RECIPE),
     seed: int | None = option(help="Random seed: the same seed gives the same text.", default=RECIPE),
+    unknown: bool = typer.Option(False, "--unknown", help="Draw <unk> too, the token of unknown words and characters."),
     engine: str | None = option(
         help="What computes a step: auto, native (compiled C++, CPU), captured (CUDA graph) or torch.", default=RECIPE
     ),
@@ -49,9 +50,12 @@ def generate(
     given: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     given |= {"repetition_penalty": repetition_penalty, "stop": stop, "seed": seed}
     given |= {"engine": engine, "weights": weights}
+    given |= {"unknown": unknown or None}
     settings = {key: value for key, value in given.items() if value is not None}
     model = load(run, device or "auto")
     text = stdin.read_text(prompt)
+    if not text and model.opening:
+        output.note("the text follows a passage of held-out text, not shown; --prompt begins otherwise")
     if json:
         made = model.generate_batch([text] * count, **settings)
         texts = [{**asdict(one), "tokens": len(one.tokens)} for one in made]

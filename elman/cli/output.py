@@ -26,6 +26,11 @@ def status(text: str) -> None:
         print(text, file=sys.stderr)
 
 
+def note(text: str) -> None:
+    """One line on stderr about what was chosen."""
+    print(f"note: {text}", file=sys.stderr)
+
+
 def interrupted(advice: str) -> None:
     with suppress(OSError):  # the terminal is gone
         print(f"interrupted; {advice}", file=sys.stderr)

@@ -76,13 +76,13 @@ class Stepper:
         if self.recent is not None and recent is not None:
             self.recent.copy_(recent)
 
-    def advance(self, model: Any, config: GenerationConfig, eos_id: int, start_id: int) -> None:
+    def advance(self, model: Any, config: GenerationConfig, eos_id: int, start_id: int, excluded: int | None) -> None:
         """One token per row; `outputs` gets the token, its logit, and the log-sum-exp of all logits."""
         with without_host_sync():
             logits = self.logits
             total = logits.float().logsumexp(dim=-1)
             uniforms = self.uniforms.index_select(0, self.number).squeeze(0)
-            token = tokens_at_uniforms(logits, config, uniforms, self.recent)
+            token = tokens_at_uniforms(logits, config, uniforms, self.recent, excluded)
             token = token.clamp(max=logits.shape[1] - 1)  # invalid logits give an index past the end
             score = logits.gather(1, token.unsqueeze(1)).squeeze(1)
             output = torch.stack([token.double(), score.double(), total.double()])
@@ -105,12 +105,13 @@ class Stepper:
 
 def generate_rows(model: nn.Module, inputs: DecodingInputs) -> Steps:
     """Generates with a CUDA graph, or with the same steps run eagerly."""
-    logits, state, config, eos_id, start_id, _, recent, _ = inputs
+    logits, state, config, eos_id, start_id, _, recent, _, excluded = inputs
     with inference_mode(model):
         state = fixed(state, config.max_tokens)
-        key = _key(model, logits, state, config, eos_id, start_id)
+        marks = eos_id, start_id, excluded
+        key = _key(model, logits, state, config, marks)
         stepper = _idle.get(model, {}).pop(key, None) or Stepper(logits, state, recent)
-        step: Callable[[], None] = partial(stepper.advance, model, config, eos_id, start_id)
+        step: Callable[[], None] = partial(stepper.advance, model, config, *marks)
         stepper.graph = stepper.graph or capture(step, logits.device)
         step = step if stepper.graph is None else stepper.graph.replay
         stepper.load(logits, state, recent)
@@ -204,10 +205,10 @@ def _release(model: nn.Module, key: Any, stepper: Stepper) -> None:
 
 
 def _key(
-    model: nn.Module, logits: Tensor, state: State, config: GenerationConfig, eos_id: int, start_id: int
+    model: nn.Module, logits: Tensor, state: State, config: GenerationConfig, marks: tuple[int | None, ...]
 ) -> tuple[Any, ...]:
     """Cache key of a graph: shapes, sampling settings, and the addresses of the weights."""
     rules = (config.temperature, config.top_k, config.top_p, config.repetition_penalty, config.repetition_window)
     parts = [logits, *(part for _, part in tensors(state))]
     weights = [part.data_ptr() for part in (*model.parameters(), *model.buffers())]
-    return (*rules, eos_id, start_id, *((part.shape, part.dtype) for part in parts), *weights)
+    return (*rules, *marks, *((part.shape, part.dtype) for part in parts), *weights)

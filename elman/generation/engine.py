@@ -119,9 +119,10 @@ def prefill_is_faster(model: Any, config: GenerationConfig, known: int) -> bool:
 
 def generate_rows(program: CompiledStep, inputs: DecodingInputs) -> Steps:
     """Generates with compiled steps, each row on its own."""
-    logits, state, config, eos_id, start_id, generators, recent, done = inputs
+    logits, state, config, eos_id, start_id, generators, recent, done, excluded = inputs
     vocab = logits.shape[1]
     rules = Rules(vocab, config.top_k, config.repetition_window, eos_id, start_id, config.stop_at_end)
+    rules.excluded = -1 if excluded is None else excluded
     rules.temperature, rules.top_p, rules.penalty = config.temperature, config.top_p, config.repetition_penalty
     if recent is None:
         recent = torch.full((len(logits), config.repetition_window), NO_TOKEN)

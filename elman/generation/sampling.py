@@ -43,6 +43,8 @@ class GenerationConfig(SamplingConfig):
     """Number of latest tokens, prompt included, that the repetition penalty applies to."""
     stop: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
     """Stop strings: generation stops before the first of them; they are not part of the result."""
+    unknown: bool = False
+    """Draw `<unk>` too, the token in place of unknown words and characters; otherwise it has no probability."""
     stop_at_end: bool = True
     """Stop at the end-of-document token; otherwise go on with another document on a new line."""
     engine: Literal["auto", "native", "captured", "torch"] = "auto"
@@ -72,6 +74,7 @@ class DecodingInputs(NamedTuple):
     generators: Sequence[np.random.Generator]
     recent: Tokens | None  # recent tokens of each row, for the repetition penalty
     done: Container[int]  # finished rows; the consumer may add to them
+    excluded: int | None = None  # a token that is never drawn
 
 
 def random_stream(seed: int, *number: int) -> np.random.Generator:
@@ -80,17 +83,23 @@ def random_stream(seed: int, *number: int) -> np.random.Generator:
 
 
 def sample_tokens(
-    logits: Step, config: GenerationConfig, streams: Sequence[np.random.Generator], recent: Tokens | None = None
+    logits: Step,
+    config: GenerationConfig,
+    streams: Sequence[np.random.Generator],
+    recent: Tokens | None = None,
+    excluded: int | None = None,
 ) -> Token:
     """The next token of each row: one random number per row, none at temperature 0."""
     drawn = [stream.random() for stream in streams] if config.temperature else []
     uniforms = torch.tensor(drawn, dtype=sampling_dtype(logits), device=logits.device)
-    return tokens_at_uniforms(logits, config, uniforms, recent)
+    return tokens_at_uniforms(logits, config, uniforms, recent, excluded)
 
 
-def tokens_at_uniforms(logits: Step, config: GenerationConfig, uniforms: Tensor, recent: Tokens | None = None) -> Token:
+def tokens_at_uniforms(
+    logits: Step, config: GenerationConfig, uniforms: Tensor, recent: Tokens | None = None, excluded: int | None = None
+) -> Token:
     """The next token of each row, given one uniform random number in [0, 1) per row."""
-    processed = process_logits(logits, config, recent)
+    processed = process_logits(logits, config, recent, excluded)
     return processed.argmax(dim=-1) if config.temperature == 0 else sample(processed, uniforms)
 
 
@@ -102,9 +111,14 @@ def sample(logits: Step, uniforms: Tensor) -> Token:
     return torch.searchsorted(cumulative, places, right=True).squeeze(-1)
 
 
-def process_logits(logits: Step, config: GenerationConfig, recent: Tokens | None = None) -> Step:
+def process_logits(
+    logits: Step, config: GenerationConfig, recent: Tokens | None = None, excluded: int | None = None
+) -> Step:
     """The logits of the sampling distribution; excluded tokens are -inf."""
     processed = logits.to(sampling_dtype(logits))
+    if excluded is not None:
+        tokens = torch.arange(processed.shape[-1], device=processed.device)
+        processed = processed.masked_fill(tokens == excluded, -torch.inf)
     if recent is not None and config.repetition_penalty != 1:
         processed = penalize(processed, recent, config.repetition_penalty)
     if config.temperature == 0:

@@ -42,26 +42,40 @@ class Generated:
 
 
 @overload
-def generate(model: Any, tokenizer: Any, prompts: str, config: GenerationConfig | None = None) -> str: ...
+def generate(
+    model: Any, tokenizer: Any, prompts: str, config: GenerationConfig | None = None, opening: Sequence[int] = ()
+) -> str: ...
 @overload
 def generate(
-    model: Any, tokenizer: Any, prompts: Sequence[str], config: GenerationConfig | None = None
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    config: GenerationConfig | None = None,
+    opening: Sequence[int] = (),
 ) -> list[Generated]: ...
 
 
 def generate(
-    model: Any, tokenizer: Any, prompts: str | Sequence[str], config: GenerationConfig | None = None
+    model: Any,
+    tokenizer: Any,
+    prompts: str | Sequence[str],
+    config: GenerationConfig | None = None,
+    opening: Sequence[int] = (),
 ) -> str | list[Generated]:
-    """Generates a continuation of a prompt; for a list of prompts, as one batch and with details."""
+    """Generates a continuation of a prompt; for a list of prompts, as one batch and with details.
+
+    `opening` are tokens that stand before texts without a prompt.
+    """
     config = config or GenerationConfig()
     if isinstance(prompts, str):
-        return "".join(stream(model, tokenizer, prompts, config))
-    encoded = [_encode(tokenizer, prompt) for prompt in prompts]
+        return "".join(stream(model, tokenizer, prompts, config, opening))
+    encoded = [_encode(tokenizer, prompt) or list(opening) for prompt in prompts]
     writers = [Detokenizer(tokenizer, prompt, config) for prompt in encoded]
     texts = [""] * len(encoded)
     chosen: list[list[SampledToken]] = [[] for _ in encoded]
     done: set[int] = set()
-    for step in generate_tokens(model, encoded, config, tokenizer.eos_id, tokenizer.start_id, done=done):
+    marks = tokenizer.eos_id, tokenizer.start_id
+    for step in generate_tokens(model, encoded, config, *marks, done=done, excluded=_excluded(tokenizer, config)):
         for row, choice in enumerate(step):
             if choice is not None:
                 texts[row] += writers[row].push(choice.token)
@@ -77,12 +91,15 @@ def generate(
     return results
 
 
-def stream(model: Any, tokenizer: Any, prompt: str, config: GenerationConfig | None = None) -> Iterator[str]:
+def stream(
+    model: Any, tokenizer: Any, prompt: str, config: GenerationConfig | None = None, opening: Sequence[int] = ()
+) -> Iterator[str]:
     """The text of `generate`, piece by piece."""
     config = config or GenerationConfig()
-    encoded = _encode(tokenizer, prompt)
+    encoded = _encode(tokenizer, prompt) or list(opening)
     writer = Detokenizer(tokenizer, encoded, config)
-    for (choice,) in generate_tokens(model, [encoded], config, tokenizer.eos_id, tokenizer.start_id):
+    marks = tokenizer.eos_id, tokenizer.start_id
+    for (choice,) in generate_tokens(model, [encoded], config, *marks, excluded=_excluded(tokenizer, config)):
         assert choice is not None
         if piece := writer.push(choice.token):
             yield piece
@@ -101,11 +118,13 @@ def generate_tokens(
     *,
     streams: Sequence[int] | None = None,
     done: Container[int] = (),
+    excluded: int | None = None,
 ) -> Steps:
     """Yields one token per row at a time, None for finished rows; a prompt may be empty.
 
     `streams` numbers the random generators of the rows (default 0, 1, 2, …): a row's text does not depend on the rest
-    of the batch. Rows that the caller adds to `done` stop. Texts start with `start_id`, or else with `eos_id`.
+    of the batch. Rows that the caller adds to `done` stop. Texts start with `start_id`, or else with `eos_id`. The
+    token `excluded` is never drawn.
     """
     if prediction_of(model) == "masked":
         raise masked_model_error()
@@ -126,18 +145,18 @@ def generate_tokens(
             logits, state = prefill_by_steps(engine.program, known, model.initial_state(1))
         recent = _recent(prompts, config).to(logits.device) if config.repetition_penalty != 1 else None
     write = engine.write or partial(generate_rows, model)
-    yield from write(DecodingInputs(logits, state, config, eos_id, start_id, generators, recent, done))
+    yield from write(DecodingInputs(logits, state, config, eos_id, start_id, generators, recent, done, excluded))
 
 
 def generate_rows(model: Any, inputs: DecodingInputs) -> Steps:
     """Generates with eager torch steps; finished rows leave the batch."""
-    logits, state, config, eos_id, start_id, generators, recent, done = inputs
+    logits, state, config, eos_id, start_id, generators, recent, done, excluded = inputs
     count = len(logits)
     rows = list(range(count))  # unfinished rows
     for left in reversed(range(config.max_tokens)):
         with inference_mode(model):
             sums = checked_logsumexp(logits)
-            tokens = sample_tokens(logits, config, generators, recent)
+            tokens = sample_tokens(logits, config, generators, recent, excluded)
             scores = logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
             results = zip(tokens.tolist(), scores.tolist(), sums, strict=True)
             chosen = [SampledToken(token, score - total) for token, score, total in results]
@@ -178,6 +197,11 @@ def prefill(model: Any, prompts: Sequence[Sequence[int]], start_id: int) -> tupl
 
 def _encode(tokenizer: Any, prompt: str) -> list[int]:
     return [int(token) for token in tokenizer.encode(prompt)]
+
+
+def _excluded(tokenizer: Any, config: GenerationConfig) -> int | None:
+    """The unknown token; imported tokenizers may have one token for it and for the end."""
+    return None if config.unknown or tokenizer.unk_id == tokenizer.eos_id else tokenizer.unk_id
 
 
 def _recent(prompts: Sequence[Sequence[int]], config: GenerationConfig) -> Tokens:

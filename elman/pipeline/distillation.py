@@ -18,7 +18,7 @@ from elman.pipeline.resume import CHOSEN
 from elman.pipeline.tasks.files import save_json
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.runs import Run, atomic_write
-from elman.training.learning_rates import with_suggested_rate
+from elman.training.learning_rates import SHORT, with_suggested_rate
 
 Listener = Callable[[int, int], None]
 
@@ -118,7 +118,6 @@ def student_recipe(teacher: str | Path, data: str | Path, overrides: dict[str, A
 def _reopened_rate(trained: TrainedModel) -> dict[str, Any]:
     """Of the learning rate and the warm-up, those that were chosen to suit the teacher: the student has its own."""
     training = trained.recipe.training
-    suits = with_suggested_rate(
-        training.model_copy(update=dict.fromkeys(CHOSEN)), trained.model, training.max_steps or 10**9
-    )
-    return {key: None for key in CHOSEN if getattr(training, key) == getattr(suits, key)}
+    opened = training.model_copy(update=dict.fromkeys(CHOSEN))
+    suit = [with_suggested_rate(opened, trained.model, steps) for steps in (training.max_steps or 10**9, SHORT - 1)]
+    return {key: None for key in CHOSEN if getattr(training, key) in [getattr(one, key) for one in suit]}

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,15 +128,21 @@ class TrainedModel:
 
     def generate(self, prompt: str = "", **settings: Any) -> str:
         """Generate text after a prompt; settings as in the recipe's section `generation`."""
-        return generate(self.model, self.tokenizer, prompt, self._generation(settings))
+        return generate(self.model, self.tokenizer, prompt, self._generation(settings), self.opening)
 
     def generate_batch(self, prompts: Sequence[str], **settings: Any) -> list[Generated]:
         """Several prompts at once, each with its tokens, log-probability and reason to end."""
-        return generate(self.model, self.tokenizer, list(prompts), self._generation(settings))
+        return generate(self.model, self.tokenizer, list(prompts), self._generation(settings), self.opening)
 
     def stream(self, prompt: str = "", **settings: Any) -> Iterator[str]:
         """The same text as `generate`, piece by piece."""
-        return stream(self.model, self.tokenizer, prompt, self._generation(settings))
+        return stream(self.model, self.tokenizer, prompt, self._generation(settings), self.opening)
+
+    @cached_property
+    def opening(self) -> list[int]:
+        """The tokens of held-out text that a text without a prompt follows, where the model has not learnt how texts
+        begin; usually none."""
+        return self.task.opening(Run(self.run).data) if self.run else []
 
     def score(self, texts: str | Iterable[Any], target: str | None = None) -> Any:
         """Log-probability and bits per byte of one text, or (one after the other) of many.

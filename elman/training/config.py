@@ -29,8 +29,9 @@ class TrainingConfig(Config):
     optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
     """Optimizer."""
     learning_rate: float | None = Field(None, gt=0)
-    """Peak learning rate; null: 2e-3 or, with adam and adamw, the smallest of 0.128 / width of self-attention, 1.024 /
-    width of an LSTM and 0.512 / width of other cells, where that is less."""
+    """Peak learning rate; null: 2e-3 (recurrent models: 1e-2 for fewer than 1000 updates) or, with adam and adamw, the
+    smallest of 0.128 / width of self-attention, 1.024 / width of an LSTM and 0.512 / width of other cells, where that
+    is less."""
     weight_decay: float = Field(0.0, ge=0)
     """Weight decay of matrices (decoupled with adamw); biases, normalization gains and decay rates are exempt."""
     momentum: float = Field(0.0, ge=0, lt=1)

@@ -74,6 +74,8 @@ def script(text, tokenizer, strength=50.0):
 
 
 class AnyLength:
+    unk_id = None
+
     def check_length(self, tokens):
         """No text is too long."""
 

@@ -110,7 +110,7 @@ def test_choices_among_equals_and_impossible_tokens_are_those_of_torch(
     expected = {int(shaped.argmax())} if temperature == 0 else near
     runner = Runner(plain, [logits])
     runner.output.copy_(logits)
-    rules = Rules(40, top_k, 6, EOS, EOS, True, temperature, top_p, penalty)
+    rules = Rules(40, top_k, 6, EOS, EOS, True, -1, temperature, top_p, penalty)
     (token,), _ = runner.run(rules, torch.tensor([uniform]).double(), torch.tensor(recent), final=True)
     assert len(near) > 1 or token in expected  # on the very border of two tokens, either is right
     assert shaped[0, token] > -torch.inf
@@ -126,7 +126,7 @@ def test_a_peak_is_found_wherever_it_stands():
         logits[0, place] = 200.0
         runner = Runner(program, [logits])
         runner.output.copy_(logits)
-        rules = Rules(203, 0, 6, EOS, EOS, False, 1.0, 1.0, 1.0)
+        rules = Rules(203, 0, 6, EOS, EOS, False, -1, 1.0, 1.0, 1.0)
         found = runner.run(rules, torch.tensor([0.5]).double(), torch.full((6,), -1), final=True)
         assert found == ([place], [pytest.approx(0, abs=1e-6)])
 
@@ -263,3 +263,18 @@ def test_it_is_told_where_weights_are_not_rounded(fake):
     assert told == f"native: {build.vectors()}, fp32: no matrix is large enough for int8"
     with pytest.warns(UserWarning, match="not quantized to int8.*torch: as requested"):
         written(model, {"temperature": 0}, engine="torch", weights="int8")
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_an_excluded_token_is_never_drawn(model, rules):
+    config = GenerationConfig(**{"seed": 5, "max_tokens": 30, "stop_at_end": False, **rules})
+    with torch.no_grad():
+        model.head.bias[7] = 5.0  # by far the most probable
+        found = {}
+        for engine in ("torch", "native", "captured"):
+            chosen = config.model_copy(update={"engine": engine})
+            found[engine] = [step[0].token for step in generate_tokens(model, [[1]], chosen, EOS, 28, excluded=7)]
+            assert 7 in [step[0].token for step in generate_tokens(model, [[1]], chosen, EOS, 28)]
+        model.head.bias[7] = 0.0
+    assert 7 not in found["torch"]
+    assert found["torch"] == found["native"] == found["captured"]

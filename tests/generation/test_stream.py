@@ -330,3 +330,15 @@ def test_memory_does_not_grow_with_the_text(fake):
     small, large = kilobytes_after(10_000), kilobytes_after(100_000)
     print(f"the peak of memory grew by {large - small} KiB")
     assert large - small < 2_000  # the tokens alone, kept by mistake, would take more than this
+
+
+def test_unknown_is_drawn_only_on_request(fake):
+    words = fake.Words(["a", "<unk>"])
+    words.unk_id = 2
+    model = fake.TableModel(torch.tensor([[0.0, 0.0, 9.0]] * 3))
+    asked = GenerationConfig(max_tokens=9, seed=0, unknown=True)
+    for config, expected in ((asked, True), (asked.model_copy(update={"unknown": False}), False)):
+        assert ("<unk>" in generate(model, words, "a", config)) is expected
+        assert ("<unk>" in generate(model, words, ["a"], config)[0].text) is expected
+    words.unk_id = EOS  # as in GPT-2, whose one mark is both
+    assert generate(model, words, "a", asked.model_copy(update={"unknown": False})).split() == ["<unk>"] * 9

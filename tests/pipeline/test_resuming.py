@@ -195,7 +195,7 @@ def test_resuming_what_is_not_there_begins_it(folder, recipe):
 
 def test_a_changed_setting_is_refused_by_name(folder, recipe):
     run(recipe, until=at_step(4))
-    with pytest.raises(ConfigError, match=r"training\.learning_rate was 0\.002, now 0\.1; leave them out"):
+    with pytest.raises(ConfigError, match=r"training\.learning_rate was 0\.01, now 0\.1; leave them out"):
         run(recipe, **{"training.learning_rate": 0.1})
     with pytest.raises(ConfigError, match=r"model\.hidden_size was 12, now 16"):
         run(None, **{"model.hidden_size": 16})

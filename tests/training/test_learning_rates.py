@@ -45,6 +45,22 @@ def test_a_short_training_warms_up_for_a_tenth() -> None:
     assert with_suggested_rate(TrainingConfig(), model(**TRANSFORMER), 30).warmup_steps == 3
 
 
+@pytest.mark.parametrize(
+    ("settings", "rate"),
+    [
+        ({"pattern": ["lstm"], "hidden_size": 64}, 1e-2),
+        ({"pattern": ["lstm"], "hidden_size": 256}, 4e-3),
+        ({"pattern": ["rnn", "gru"], "hidden_size": 64}, 8e-3),
+        ({"pattern": ["gru", "window"], "hidden_size": 64}, 2e-3),
+        ({"pattern": ["mamba"], "hidden_size": 64}, 2e-3),
+        ({**TRANSFORMER, "hidden_size": 16}, 2e-3),
+    ],
+)
+def test_a_short_training_of_a_recurrent_model_takes_larger_steps(settings: dict[str, object], rate: float) -> None:
+    assert with_suggested_rate(TrainingConfig(), model(**settings), 999).learning_rate == rate
+    assert with_suggested_rate(TrainingConfig(), model(**settings), 1000).learning_rate == min(rate, 2e-3)
+
+
 def test_sgd_keeps_its_default_rate() -> None:
     found = with_suggested_rate(TrainingConfig(optimizer="sgd"), model(**{**TRANSFORMER, "hidden_size": 256}), 5000)
     assert (found.learning_rate, found.warmup_steps) == (2e-3, 0)

@@ -212,6 +212,10 @@ class TaskPrediction(ABC):
     inputs: ClassVar[tuple[str, ...]] = ("text",)
     """Fields of a line that `predict` reads the text from: the first one that the line has."""
 
+    def opening(self, data: Path) -> list[int]:
+        """The tokens before a generated text without a prompt, from the encoded data of the run."""
+        return []
+
     def open_table(self, reader: "SourceReader", recipe: "Recipe", header: bool) -> "Table":
         """The records of a file to predict; the lines of a text."""
         form = reader.source.format

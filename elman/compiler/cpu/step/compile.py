@@ -123,7 +123,7 @@ class Rules(ctypes.Structure):
     """Sampling settings as a C struct; see `elman.generation.sampling` for their meaning."""
 
     _fields_ = [
-        *((name, ctypes.c_int64) for name in ("vocab", "top_k", "window", "end", "start", "stops")),
+        *((name, ctypes.c_int64) for name in ("vocab", "top_k", "window", "end", "start", "stops", "excluded")),
         *((name, ctypes.c_double) for name in ("temperature", "top_p", "penalty")),
     ]
 

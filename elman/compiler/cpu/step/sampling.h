@@ -8,7 +8,7 @@ typedef void (*Step)(
 
 extern "C" {
 struct Rules {
-    int64_t vocab, top_k, window, end, start, stops;
+    int64_t vocab, top_k, window, end, start, stops, excluded;
     double temperature, top_p, penalty;
 };
 }
@@ -122,14 +122,15 @@ int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, d
     float most;
     const double all = weigh(logits, vocab, work, most);
     if (!std::isfinite(all) || !(all > 0)) return -1;
-    const bool changed = rules.penalty != 1;
+    const bool penalized = rules.penalty != 1, changed = penalized || rules.excluded >= 0;
     if (changed) {
         std::copy(logits, logits + vocab, shaped);
-        for (int64_t n = 0; n < rules.window; ++n) {
+        for (int64_t n = 0; penalized && n < rules.window; ++n) {
             const int64_t token = recent[n];
             if (token >= 0 && token < vocab)
                 shaped[token] = (float)(logits[token] > 0 ? logits[token] / rules.penalty : logits[token] * rules.penalty);
         }
+        if (rules.excluded >= 0) shaped[rules.excluded] = -INFINITY;
     }
     const float* scores = changed ? shaped : logits;
     int64_t token;

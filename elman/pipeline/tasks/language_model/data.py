@@ -71,6 +71,11 @@ class StreamTask(Task):
             raise DataError("there is no training text", file=", ".join(corpus.sources("train")))
         return store
 
+    def opening(self, data: Path) -> list[int]:
+        from elman.pipeline.tasks.language_model.opening import stored_opening
+
+        return stored_opening(self.tokenizer, data)
+
     def size(self, store: TokenStore) -> int:
         return store.facts.tokens
 

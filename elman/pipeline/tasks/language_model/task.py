@@ -17,6 +17,7 @@ from elman.generation import GenerationConfig, StreamScorer, generate, generate_
 from elman.models import MODELS, StackConfig, frame_of, is_masked, prediction_of
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.language_model.data import StreamTask
+from elman.pipeline.tasks.language_model.opening import opening_tokens
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions
 from elman.pipeline.tasks.race import CONTEXTS, FREQUENCIES, ExampleOutput, ExampleValues, InferenceWork, class_means
 from elman.pipeline.tasks.settings import Settings
@@ -124,7 +125,9 @@ class LanguageModelling(StreamTask):
         if is_masked(model):
             return []
         settings = recipe.generation.model_copy(update={"seed": recipe.seed})
-        return [sample.text for sample in generate(model, self.tokenizer, [""] * SAMPLES, settings)]
+        held_out = prepared.stores.get("valid", prepared.stores["train"])
+        opening = opening_tokens(self.tokenizer, prepared.stores["train"], held_out)
+        return [sample.text for sample in generate(model, self.tokenizer, [""] * SAMPLES, settings, opening)]
 
     # Prediction and scores of texts
 
