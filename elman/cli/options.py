@@ -41,7 +41,9 @@ def _import_modules(paths: list[Path] | None) -> list[Path] | None:
 SOURCES = "file, folder, glob pattern, '-' (stdin) or hub:NAME (a Hugging Face data set). Repeatable."
 COLUMNS = "The two columns to use, by name or number: label,text; source,target; form,upos (CoNLL-U); 1,2."
 
-RUN = typer.Argument(..., metavar="RUN", help="Run folder of a trained model, as `elman train` writes it.")
+RUN = typer.Argument(
+    ..., metavar="RUN", help="Run folder of a trained model, as `elman train` writes it, or a checkpoint in it."
+)
 TARGET = option(
     "--target", help="Translation: file of the targets of --data, line by line.", default="a column of --data"
 )

@@ -93,7 +93,7 @@ def show_results(folder: Path, results: dict[str, Any], modules: Iterable[Path] 
     else:
         _show_measures(results)
     if results.get("samples"):
-        output.table("Samples", ["text"], [[" ".join(text.split())] for text in results["samples"]], wrap=False)
+        output.table("Samples", ["text"], [[text.strip("\n")] for text in results["samples"]], lines=True)
     if results.get("tokens_per_second"):
         print(f"Speed: {results['tokens_per_second']:,.0f} training {results.get('unit', 'tokens')} per second.")
     for goal in results.get("goals", []):

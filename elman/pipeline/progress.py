@@ -1,11 +1,13 @@
 """Training progress on stderr: a progress bar on a terminal, and a line for every validation."""
 
 import sys
+from textwrap import indent
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.text import Text
 
 from elman.training import Report
 
@@ -77,6 +79,10 @@ class Progress:
         scores = "".join(f"  {short.get(name, name)} {_figure(name, value)}" for name, value in values.items())
         loss, seconds = report.values["valid_loss"], report.clock["seconds"]
         self.console.print(f"{place}  validation loss {loss:.4f}{scores}  {seconds:,.0f} s{mark}")
+
+    def _sample(self, report: Report) -> None:
+        text = "\n".join(report.values["texts"])
+        self.console.print(Text(indent(text, "  ", lambda line: True), style="dim"))
 
     def _end(self, report: Report) -> None:
         self.bar.update(self.task, completed=report.step)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from elman.figures.learning_curves import save_learning_curves
 from elman.models.stack import count_parameters
 from elman.pipeline.recipe import Goal
-from elman.runs import atomic_write, read_metrics
+from elman.pipeline.samples import Samples
+from elman.runs import read_metrics
 
 if TYPE_CHECKING:
     from elman.pipeline.session import Session
@@ -25,7 +26,7 @@ def final_results(session: "Session") -> dict[str, Any]:
     samples = task.samples(session.model, prepared, recipe)
     if samples:
         results["samples"] = samples
-        atomic_write(run.samples / f"step-{session.trainer.step:08d}.txt", "\n---\n".join(samples).encode())
+        Samples(run.samples).add(session.trainer.step, samples)
     records = read_metrics(run.metrics)
     best = look_up(results, "valid.language.excess.best")
     save_learning_curves(records, run.plots, bound=best, title=run.folder.name)

@@ -4,13 +4,15 @@ import json
 import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from elman.errors import ElmanError
 from elman.files import discard
 from elman.layers.laws import agree, examine, sources
 from elman.models import prediction_of
@@ -21,6 +23,7 @@ from elman.pipeline.progress import Progress
 from elman.pipeline.recipe import Recipe, read_recipe, stored_recipe, write_recipe
 from elman.pipeline.results import final_results
 from elman.pipeline.resume import CHOSEN, agreed, source_of
+from elman.pipeline.samples import Samples
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import check_metric, data_changed
 from elman.pipeline.tasks.position_checks import order_warning
@@ -145,6 +148,7 @@ class Session:
         chosen = training.model_copy(update={key: getattr(self.trainer.config, key) for key in CHOSEN})
         self.recipe = self.recipe.model_copy(update={"training": chosen})
         world.lead(lambda: self.run.manifest.write("config.yaml", write_recipe(self.recipe).encode()))
+        self.samples = Samples(self.run.samples)
         self.best, self.last = self.run.best, self.run.last
         self.metrics = MetricsLog(self.run.metrics) if world.leads else None
         self.notes += order_warning(self.model)
@@ -166,6 +170,8 @@ class Session:
             if self.metrics and report.kind in LOGGED:
                 self.metrics.write(report.plain())
             yield report
+            if report.kind == "validation" and (texts := self.samples.pop()):
+                yield replace(report, kind="sample", values={"texts": texts}, weights=self._weights)
         if self.world.leads and self.trainer.ended != INTERRUPTED:
             yield Report("result", self.trainer.step, tokens=self.trainer.tokens, values=self._finish())
 
@@ -184,7 +190,18 @@ class Session:
         return about | {"layers": explain(self.model, self.recipe)}
 
     def _validate(self) -> Validation:
-        return self.prepared.task.validate(self.model, self.prepared, self.recipe)
+        """Of the averaged weights, where there are such; so is the sample."""
+        found = self.prepared.task.validate(self.model, self.prepared, self.recipe)
+        if self.samples.due(self.trainer.step):
+            with suppress(ElmanError):  # of outputs that are NaN, say: training reports that itself
+                self.samples.add(self.trainer.step, self._sample())
+        return found
+
+    def _sample(self) -> list[str]:
+        return self.prepared.task.samples(self.model, self.prepared, self.recipe, quick=True)
+
+    def _weights(self) -> Mapping[str, torch.Tensor]:
+        return dict(self.model.named_parameters())
 
     def _save_best(self, loss: float) -> None:
         """At once, before it is reported and before the last: a resumed run must not refer to a best one that is

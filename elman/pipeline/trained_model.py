@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 @torch.inference_mode(False)  # its weights can be trained, wherever it is loaded
 def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = ()) -> "TrainedModel":
-    """The best model of a run folder (the last one where none was validated).
+    """The best model of a run folder (the last one where none was validated), or the one of a checkpoint in it, such as
+    `runs/mine/last/step-00000100`.
 
     With `others`, runs that translate between the same tokens, the mean of all their probabilities.
     """
@@ -142,7 +143,7 @@ class TrainedModel:
     def opening(self) -> list[int]:
         """The tokens of held-out text that a text without a prompt follows, where the model has not learnt how texts
         begin; usually none."""
-        return self.task.opening(Run(self.run).data) if self.run else []
+        return self.task.opening(Run.at(self.run).data) if self.run else []
 
     def score(self, texts: str | Iterable[Any], target: str | None = None) -> Any:
         """Log-probability and bits per byte of one text, or (one after the other) of many.

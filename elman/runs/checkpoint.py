@@ -86,9 +86,10 @@ class CheckpointFolder:
         found = self._search()
         return found[0] if found else None
 
-    def load(self, device: str | torch.device = "cpu", training: bool = True) -> Checkpoint:
-        """The newest valid one; RunError if there is none, CheckpointError if all are damaged."""
-        _, checkpoint = self._required()
+    def load(self, device: str | torch.device = "cpu", training: bool = True, only: Path | None = None) -> Checkpoint:
+        """The newest valid one, or `only` the one in this folder; RunError if there is none, CheckpointError if all are
+        damaged."""
+        checkpoint = _read(only, _step_and_version(only)[0]) if only else self._required()[1]
         if not training:
             checkpoint.training = {}
         for tensors in (checkpoint.weights, checkpoint.training):

@@ -11,7 +11,7 @@ from typing import Any
 
 from elman import files
 from elman.errors import RunError
-from elman.runs.checkpoint import Checkpoint, CheckpointFolder
+from elman.runs.checkpoint import NAME, Checkpoint, CheckpointFolder
 from elman.runs.file_manifest import FileManifest
 from elman.runs.lock import file_lock
 from elman.runs.manifest import SCHEMA
@@ -22,6 +22,8 @@ HAS_MANIFEST = {"manifest": SCHEMA}  # in the facts of a checkpoint: the run has
 
 class Run:
     """Paths in a run folder. `Run.create` makes one, `Run.open` checks an existing one."""
+
+    chosen: Path | None = None  # the checkpoint to use instead of the newest of the best
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
@@ -48,8 +50,18 @@ class Run:
         return run
 
     @classmethod
+    def at(cls, place: str | Path) -> "Run":
+        """The run in a folder; that of a checkpoint such as `best/step-00000100`, with this checkpoint to use."""
+        folder = Path(place)
+        if not (NAME.fullmatch(folder.name) and folder.parent.name in FOLDERS):
+            return cls(folder)
+        run = cls(folder.parent.parent)
+        run.chosen = folder
+        return run
+
+    @classmethod
     def open(cls, folder: str | Path) -> "Run":
-        run = cls(folder)
+        run = cls.at(folder)
         if not run.folder.is_dir():
             raise RunError(f"{folder}: no such run folder")
         if not run.config.exists():
@@ -60,7 +72,7 @@ class Run:
 
     def load(self) -> Checkpoint:
         """The weights of the model to use."""
-        checkpoint = self.shelf.load(training=False)
+        checkpoint = self.shelf.load(training=False, only=self.chosen)
         self._require_manifest(checkpoint)
         return checkpoint
 
@@ -81,6 +93,8 @@ class Run:
     @property
     def shelf(self) -> CheckpointFolder:
         """Checkpoints of the model to use: the best one, or the last one without validation."""
+        if self.chosen:
+            return CheckpointFolder(self.chosen.parent)
         return self.last if self.best.empty else self.best
 
     @contextmanager

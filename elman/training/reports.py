@@ -1,11 +1,13 @@
 """Events that training yields."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-ReportKind = Literal["start", "step", "validation", "save", "note", "end", "result"]
+from torch import Tensor
+
+ReportKind = Literal["start", "step", "validation", "sample", "save", "note", "end", "result"]
 
 
 class Validation(NamedTuple):
@@ -33,6 +35,8 @@ class Report:
     tokens: int = 0
     values: dict[str, Any] = field(default_factory=dict)
     clock: dict[str, float] = field(default_factory=dict)
+    weights: Callable[[], Mapping[str, Tensor]] | None = field(default=None, repr=False, compare=False)
+    """The weights of now, of samples: for histograms."""
 
     def plain(self) -> dict[str, Any]:
         """The event as a line of the metrics file."""

@@ -46,12 +46,13 @@ def test_validation_is_the_same_number_each_time_and_close_to_the_score(folder, 
 
 
 @pytest.mark.slow
-def test_a_run_is_judged_by_pseudo_likelihood_and_writes_no_samples(folder, masked):
+def test_a_run_is_judged_by_pseudo_likelihood_and_shows_filled_gaps(folder, masked):
     """Catches places counted on from piece to piece."""
     masked["evaluation"] = {"batch_size": 2}
     results = run(masked)[-1].values
     assert results["prediction"] == "masked"
-    assert "samples" not in results
+    assert all("<mask>" in text and text.endswith((" ✓", ")")) for text in results["samples"])
+    assert len(results["samples"]) == 4
     found = evaluate_run("run", split="valid")
     assert found["kind"] == "pseudo-likelihood"
     assert found["loss"] == pytest.approx(results["valid"]["loss"], rel=1e-6)

@@ -191,8 +191,8 @@ class TaskEvaluation(ABC):
         """What the results of a run say of its model, beside scores."""
         return {}
 
-    def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
-        """A few output texts at the end of training."""
+    def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe", quick: bool = False) -> list[str]:
+        """A few output texts at the end of training; or, `quick`, fewer or shorter ones at a validation."""
         return []
 
     def plots(self, model: Any, prepared: PreparedData, recipe: "Recipe", folder: Path) -> None:

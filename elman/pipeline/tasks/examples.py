@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import cycle, islice
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from elman.errors import DataError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.pipeline.tasks.base import EvaluationResult, PreparedData, Task, data_changed
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions, length_warning
-from elman.pipeline.tasks.race import FREQUENCIES, ExampleOutput, ExampleValues, InferenceWork, class_means
+from elman.pipeline.tasks.race import FREQUENCIES, RIGHT, ExampleOutput, ExampleValues, InferenceWork, class_means
 from elman.pipeline.tasks.settings import Settings
 from elman.training.reports import Validation
 
@@ -29,6 +30,8 @@ CHUNK = 256  # lines predicted together, so that batches have similar lengths
 MOST = 8192  # of them where predicting is quick; the first answers come after CHUNK
 LENGTH_CLASSES = 5  # of about as many examples each
 TIMED_EXAMPLES = 64  # examples predicted to measure speed
+SAMPLES, QUICK_SAMPLES = 5, 3  # predictions that are shown at the end, and at a validation
+LONGEST = 200  # characters of a text in a sample
 Row = Mapping[str, Any]  # an encoded example
 LOWER_IS_BETTER = ("_rate", "_error", "mse", "mae")
 
@@ -149,6 +152,18 @@ class ExampleTask(Task):
         """For validation during training; a task may search with less effort than at the end."""
         return self.evaluate(model, prepared, recipe, "valid")
 
+    def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe", quick: bool = False) -> list[str]:
+        """A few held-out texts with their answers, each with a tick or the truth."""
+        split = "valid" if "valid" in prepared.stores else "train"
+        asked = list(islice(self.questions(prepared.corpus, split), QUICK_SAMPLES if quick else SAMPLES))
+        answers = self.predict(model, [line for line, _ in asked], recipe, False)
+        return [self._sample(line, right, answer) for (line, right), answer in zip(asked, answers, strict=True)]
+
+    def _sample(self, line: Any, right: list[str], answer: Settings) -> str:
+        parts = [self.grade(answer, right[0])[0]] if self.graded else self.answer_parts(answer)
+        verdict = RIGHT if parts == right else f"(true: {' '.join(right) or EMPTY})"
+        return f"{shorten(self.question_text(line), LONGEST, placeholder=' …')} → {' '.join(parts) or EMPTY} {verdict}"
+
     # Prediction
 
     def count_long_lines(self, model: Any, rows: Iterable[Row]) -> None:
@@ -220,7 +235,7 @@ class ExampleTask(Task):
         return InferenceWork("answers_per_second", turns())
 
 
-RIGHT, EMPTY = "✓", "–"  # shown for a right output, and for an empty one
+EMPTY = "–"  # shown for an empty output
 
 
 def _disputed(right: Sequence[str], answers: Sequence[list[str]]) -> tuple[str, list[tuple[str, float]]]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from elman.pipeline.trained_model import TrainedModel
 
 CONTEXTS = (1, 16, 64, 256, 1024)  # tokens after which the size of the recurrent state is measured
+RIGHT = "✓"  # shown for a right output
 FREQUENCIES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 10**9)  # occurrences of a word in the training text
 
 

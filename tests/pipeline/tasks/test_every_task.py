@@ -127,6 +127,15 @@ def test_a_written_recipe_reads_back_the_same(data, task):
     assert read_recipe(recipe.plain()) == recipe
 
 
+@every_task
+def test_samples_of_every_validation_show_the_truth(runs, task):
+    files = sorted((runs[task] / "samples").glob("step-*.txt"))
+    assert len(files) == 3
+    texts = [text for file in files for text in file.read_text().split("\n---\n")]
+    assert all(" → " in text and text.endswith((" ✓", ")")) for text in texts)
+    assert any(text.endswith(" ✓") for text in texts) or task in ("regress", "translate")
+
+
 def test_two_runs_are_compared_on_the_same_examples(runs, data, tmp_path):
     shutil.copytree(runs["classify"], tmp_path / "copy")
     found = compare_runs(runs["classify"], tmp_path / "copy", data=[data["classify"]["test"]])

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from elman.batches import TokenStore
 from elman.errors import DataError, nan_error
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation import GenerationConfig, StreamScorer, generate, generate_tokens
@@ -19,7 +20,15 @@ from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.language_model.data import StreamTask
 from elman.pipeline.tasks.language_model.opening import opening_tokens
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions
-from elman.pipeline.tasks.race import CONTEXTS, FREQUENCIES, ExampleOutput, ExampleValues, InferenceWork, class_means
+from elman.pipeline.tasks.race import (
+    CONTEXTS,
+    FREQUENCIES,
+    RIGHT,
+    ExampleOutput,
+    ExampleValues,
+    InferenceWork,
+    class_means,
+)
 from elman.pipeline.tasks.settings import Settings
 from elman.training.reports import Validation
 
@@ -31,7 +40,9 @@ if TYPE_CHECKING:
     from elman.pipeline.trained_model import TrainedModel
 
 SAMPLES = 5
+QUICK_TOKENS = 100  # of the sample at a validation: a step for a row of one takes about a hundredth of an update
 MIN_CASES = 20  # below which a share says little
+QUICK_GAPS, PASSAGE = 3, 24  # filled at a validation; tokens around and in a gap
 TOP = 5  # most likely tokens of an answer
 GAP = "<mask>"
 GENERATED = 100_000  # tokens generated to measure speed
@@ -121,13 +132,32 @@ class LanguageModelling(StreamTask):
         cases = [one for one in (compared["agreement"] or {}).get("by_distance", []) if one["words"] >= MIN_CASES]
         return {**compared, "worst_agreement": min((one["accuracy"] for one in cases), default=None)}
 
-    def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
-        if is_masked(model):
-            return []
-        settings = recipe.generation.model_copy(update={"seed": recipe.seed})
+    def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe", quick: bool = False) -> list[str]:
         held_out = prepared.stores.get("valid", prepared.stores["train"])
+        if is_masked(model):
+            return self._filled_gaps(model, held_out, QUICK_GAPS if quick else SAMPLES)
+        # in torch, since compiled steps and CUDA graphs would be made again for each sample
+        shorter = {"max_tokens": min(QUICK_TOKENS, recipe.generation.max_tokens), "engine": "torch", "weights": "fp32"}
+        settings = recipe.generation.model_copy(update={"seed": recipe.seed} | (shorter if quick else {}))
         opening = opening_tokens(self.tokenizer, prepared.stores["train"], held_out)
-        return [sample.text for sample in generate(model, self.tokenizer, [""] * SAMPLES, settings, opening)]
+        prompts = [""] * (1 if quick else SAMPLES)
+        return [sample.text for sample in generate(model, self.tokenizer, prompts, settings, opening)]
+
+    def _filled_gaps(self, model: Any, store: TokenStore, count: int) -> list[str]:
+        """Held-out passages with a gap, and the most likely token in it, with a tick or the true one."""
+        (before, after), tokenizer = _around(model, self.tokenizer), self.tokenizer
+        found = []
+        for start in range(0, len(store.tokens) - PASSAGE, PASSAGE)[:count]:
+            ids, gap = store.tokens[start : start + PASSAGE].tolist(), PASSAGE // 2
+            tokens = torch.tensor([[*before, *ids[:gap], model.mask_id, *ids[gap + 1 :], *after]])
+            with inference_mode(model):
+                logits, _ = model(tokens.to(device_of(model)))
+            best, true = int(logits[0, len(before) + gap].argmax()), ids[gap]
+            space = tokenizer.separator.decode()
+            text = f"{tokenizer.decode(ids[:gap])}{space}{GAP}{space}{tokenizer.decode(ids[gap + 1 :])}"
+            verdict = RIGHT if best == true else f"(true: {tokenizer.token(true)})"
+            found.append(f"{text} → {tokenizer.token(best)} {verdict}")
+        return found
 
     # Prediction and scores of texts
 

@@ -19,7 +19,6 @@ from elman.jsonable import jsonable
 from elman.models import EncoderDecoder
 from elman.pipeline.tasks.base import EvaluationResult, PreparedData
 from elman.pipeline.tasks.examples import ExampleTask
-from elman.pipeline.tasks.search import SearchConfig
 from elman.pipeline.tasks.settings import Settings
 from elman.tokenizers import Tokenizer
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 HEADS = 8  # tokens shown in a plot; more would be too small
 ALIGNED = 1000  # pairs whose attention is compared with their alignment
-SAMPLES = 5
 
 
 class TranslationScores(ExampleTask):
@@ -50,25 +48,17 @@ class TranslationScores(ExampleTask):
         return found
 
     def evaluate(self, model: Any, prepared: PreparedData, recipe: "Recipe", split: str) -> EvaluationResult:
-        return self._evaluate(model, prepared, recipe, split, recipe.search)
+        return self._evaluate(model, prepared, recipe, split)
 
     def evaluate_quickly(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> EvaluationResult:
-        greedy = recipe.search.model_copy(update={"beam_size": 1, "num_best": 0, "choose": "probability"})
-        return self._evaluate(model, prepared, recipe, "valid", greedy, samples=1)
+        return self._evaluate(model, prepared, _greedy(recipe), "valid", samples=1)
 
     def _evaluate(
-        self,
-        model: Any,
-        prepared: PreparedData,
-        recipe: "Recipe",
-        split: Any,
-        search: SearchConfig,
-        samples: int = 1000,
+        self, model: Any, prepared: PreparedData, recipe: "Recipe", split: Any, samples: int = 1000
     ) -> EvaluationResult:
         corpus: PairCorpus = prepared.corpus
         pairs = [(pair.text, pair.target) for pair in corpus.pairs(split)]
-        changed = recipe.model_copy(update={"search": search})
-        answers = self.predict(model, (source for source, _ in pairs), changed, False)
+        answers = self.predict(model, (source for source, _ in pairs), recipe, False)
         outputs, references = [answer["target"] for answer in answers], [target for _, target in pairs]
         found = score_translations(outputs, references, bleu=not why_no_bleu(references), samples=samples)
         scores: Settings = {}
@@ -118,11 +108,14 @@ class TranslationScores(ExampleTask):
             figure = map_figure(weights[: len(target), :HEADS], source, target, recipe.name)
             figure.save_images(folder / "attention")
 
-    def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
-        corpus: PairCorpus = prepared.corpus
-        pairs = list(islice(corpus.pairs("valid" if "valid" in prepared.stores else "train"), SAMPLES))
-        answers = self.predict(model, [pair.text for pair in pairs], recipe, False)
-        return [f"{pair.text} → {answer['target']}" for pair, answer in zip(pairs, answers, strict=True)]
+    def samples(self, model: Any, prepared: PreparedData, recipe: "Recipe", quick: bool = False) -> list[str]:
+        return super().samples(model, prepared, _greedy(recipe) if quick else recipe, quick)
+
+
+def _greedy(recipe: "Recipe") -> "Recipe":
+    """With the least effort of search, for use during training."""
+    search = recipe.search.model_copy(update={"beam_size": 1, "num_best": 0, "choose": "probability"})
+    return recipe.model_copy(update={"search": search})
 
 
 def _attends(model: Any) -> bool:
