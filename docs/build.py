@@ -206,7 +206,7 @@ def _scan() -> list[str]:
 
 def _recipe() -> Iterator[str]:
     yield "## Settings of a recipe"
-    fields = Recipe.model_fields
+    fields = Recipe.described_fields()
     sections = {name: _section(name, field) for name, field in fields.items()}
     yield _table({name: field for name, field in fields.items() if sections[name] is None and name != "tokenizer"})
     for name, config in sections.items():
@@ -216,7 +216,7 @@ def _recipe() -> Iterator[str]:
             if name in LINKS:
                 yield LINKS[name]
             if config is not None:
-                yield _table(config.model_fields)
+                yield _table(config.described_fields())
 
 
 def _section(name: str, field: FieldInfo) -> type[Config] | None:
@@ -260,12 +260,12 @@ def _tasks() -> Iterator[str]:
     for name in TASKS:
         task = TASKS[name]
         yield f"### {name} (task)\n\n{inspect.getdoc(task)}"
-        own = {key: field for key, field in task.data_config.model_fields.items() if key not in DataConfig.model_fields}
+        own = {k: f for k, f in task.data_config.described_fields().items() if k not in DataConfig.model_fields}
         for key, field in own.items():
             inner = field.annotation
             if isinstance(inner, type) and issubclass(inner, Config):
                 yield f"Section `data.{key}`: {field.description}"
-                yield _table(inner.model_fields)
+                yield _table(inner.described_fields())
         plain = {key: field for key, field in own.items() if not _is_section(field)}
         if plain:
             yield _table(plain)
@@ -276,8 +276,8 @@ def _tasks() -> Iterator[str]:
 def _models(models: Registry[Any], level: str) -> Iterator[str]:
     for name in models:
         config = models[name].Config
-        fields = config.model_fields
-        stack = StackConfig.model_fields
+        fields = config.described_fields()
+        stack = StackConfig.described_fields()
         yield f"{level} {name} (model)\n\n{(inspect.getdoc(models[name]) or '').partition(chr(10))[0]}"
         own = {k: f for k, f in fields.items() if not _is_section(f) and _differs(f, stack.get(k)) and k != "type"}
         if own:
@@ -287,7 +287,7 @@ def _models(models: Registry[Any], level: str) -> Iterator[str]:
         for key in ("encoder", "decoder"):
             if key in fields:
                 inner: Any = fields[key].annotation
-                parts = {k: f for k, f in inner.model_fields.items() if _differs(f, stack.get(k))}
+                parts = {k: f for k, f in inner.described_fields().items() if _differs(f, stack.get(k))}
                 yield f"Section `model.{key}`, a stack: {fields[key].description}"
                 yield _table(parts)
         if getattr(models[name], "sites", None):
@@ -313,7 +313,7 @@ def _registry(
             continue
         item: Any = registry[name]
         yield f"### {name} ({kind})\n\n{what}"
-        own = {key: field for key, field in item.Config.model_fields.items() if key not in shared and key != "type"}
+        own = {k: f for k, f in item.Config.described_fields().items() if k not in shared and k != "type"}
         if own:
             yield _table(own)
         if getattr(item, "sites", None):
@@ -322,7 +322,7 @@ def _registry(
 
 def _shared(registry: Registry[Any]) -> dict[str, FieldInfo]:
     """The settings that every class of a registry has."""
-    classes: list[Any] = [registry[name].Config.model_fields for name in registry]
+    classes: list[Any] = [registry[name].Config.described_fields() for name in registry]
     return {key: field for key, field in classes[0].items() if all(key in fields for fields in classes)}
 
 

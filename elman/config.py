@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import pairwise
+from textwrap import dedent
 from typing import Any, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
+from pydantic.fields import FieldInfo
 
 from elman.errors import ConfigError, brief, nearest
 from elman.plain_yaml import parse_yaml
@@ -20,9 +25,17 @@ PUNCTUATION = re.compile(r"[-\s,;:|/\\#&*!%@`^+=<>?.$_]+")  # not brackets, quot
 class Config(BaseModel):
     """Base class of all settings. A field's docstring is its help text and its comment in a recipe."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True, protected_namespaces=()
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+    @classmethod
+    def described_fields(cls) -> Mapping[str, FieldInfo]:
+        """The fields with their help texts; read on request, since reading them takes as long as all other imports."""
+        texts: dict[str, str] = {}
+        for base in reversed(cls.__mro__):
+            texts |= attribute_docstrings(base) if issubclass(base, Config) else {}
+        for name, field in cls.model_fields.items():
+            field.description = field.description or texts.get(name)
+        return cls.model_fields
 
     @model_validator(mode="after")
     def within_limits(self) -> Self:
@@ -110,13 +123,28 @@ def parse_overrides(words: Iterable[str]) -> dict[str, str]:
     return overrides
 
 
+@cache
+def attribute_docstrings(owner: type) -> dict[str, str]:
+    """The texts below the attributes in the body of a class; none where its source is not at hand."""
+    try:
+        (tree,) = ast.parse(dedent(inspect.getsource(owner))).body
+    except (OSError, TypeError):  # made by `create_model`
+        return {}
+    found = {}
+    for entry, after in pairwise(getattr(tree, "body", [])):
+        match entry, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = inspect.cleandoc(text)
+    return found
+
+
 def commented_yaml(config: Config) -> str:
     """The configuration as YAML, with help texts as comments."""
     return "\n".join(_commented(config, "")) + "\n"
 
 
 def _commented(config: Config, indent: str) -> Iterator[str]:
-    fields = type(config).model_fields
+    fields = type(config).described_fields()
     for name, field in sorted(fields.items(), key=lambda item: item[0] != "type"):
         value = getattr(config, name)
         if indent == "":

@@ -58,7 +58,7 @@ def test_a_model_that_is_too_large_is_rejected_when_its_recipe_is_read(monkeypat
 
 
 def test_every_limit_of_a_setting_exists_and_is_documented():
-    fields = Limits.model_fields
+    fields = Limits.described_fields()
     assert set(LIMIT_OF.values()) <= fields.keys()
     assert all(field.description for field in fields.values())
     assert limits().memory > 2**20

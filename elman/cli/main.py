@@ -40,16 +40,21 @@ def global_options(
 
 def build_app(modules: Iterable[str] = MODULES) -> typer.Typer:
     """Imports the modules and makes a command of every registered verb."""
+    for module in modules:
+        import_module(f"elman.cli.{module}")
+    return app_of(VERBS)
+
+
+def app_of(names: Iterable[str]) -> typer.Typer:
+    """The commands of some verbs."""
     app = typer.Typer(
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(global_options)
-    for module in modules:
-        import_module(f"elman.cli.{module}")
-    for name, verb in VERBS.items():
+    for name in names:
+        verb = VERBS[name]
         if isinstance(verb.run, typer.Typer):
             app.add_typer(verb.run, name=name)
         else:
@@ -85,7 +90,8 @@ def _run(words: list[str]) -> None:
     with warnings.catch_warnings():
         warnings.showwarning = show_warning
         try:
-            app(words, obj=settings, prog_name="elman")
+            # one verb where it is known: to declare the options of all takes typer longer than many commands
+            (app_of(words[:1]) if verb else app)(words, obj=settings, prog_name="elman")
         finally:
             sys.stdout.flush()  # a full disk is noticed here, not at exit
 

@@ -95,7 +95,7 @@ def show_results(folder: Path, results: dict[str, Any], modules: Iterable[Path] 
     if results.get("samples"):
         output.table("Samples", ["text"], [[text.strip("\n")] for text in results["samples"]], lines=True)
     if results.get("tokens_per_second"):
-        print(f"Speed: {results['tokens_per_second']:,.0f} training {results.get('unit', 'tokens')} per second.")
+        print(f"Speed: {results['tokens_per_second']:,.0f} training {results['speed_unit']} per second.")
     for goal in results.get("goals", []):
         limit = f"at most {goal['at_most']}" if goal["at_most"] is not None else f"at least {goal['at_least']}"
         verdict = "met" if goal["met"] else "NOT met"

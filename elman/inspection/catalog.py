@@ -76,7 +76,7 @@ def entry(name: str, more: Mapping[str, Registry[Any]] | None = None) -> Entry:
         raise UnknownName("name", name, {known for registry in every.values() for known in registry})
     registry = every[kinds[0]]
     item: Any = registry[name]
-    fields = {key: field for key, field in item.Config.model_fields.items() if key != "type"}
+    fields = {key: field for key, field in item.Config.described_fields().items() if key != "type"}
     settings = {key: (default(field), " ".join((field.description or "").split())) for key, field in fields.items()}
     return Entry(kinds, registry.describe()[name], settings, getattr(item, "sites", {}), families().get(name))
 

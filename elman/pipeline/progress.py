@@ -12,6 +12,7 @@ from rich.text import Text
 from elman.training import Report
 
 SHOWN_NAMES = 10  # labels or tags listed at the start
+SHORT = {"tokens": "tok", "target tokens": "tok"}  # units, for a progress bar that must not wrap
 SHOWN_FIRST = ("valid_loss", "improved")
 
 
@@ -26,6 +27,7 @@ class Progress:
         self.bar = Bar(*columns, console=self.console, disable=not self.console.is_terminal)
         self.task: Any = None
         self.pseudo = False
+        self.unit = "tok"
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -46,6 +48,7 @@ class Progress:
     def _start(self, report: Report) -> None:
         facts = report.values
         self.pseudo = facts["prediction"] != "left-to-right"
+        self.unit = SHORT.get(facts["speed_unit"], facts["speed_unit"])
         sizes = ", ".join(f"{split} {size:,}" for split, size in facts["sizes"].items())
         weights = f"{facts['parameters']:,} parameters, " if facts["parameters"] else ""
         self.console.print(f"{weights}vocabulary {facts['vocabulary']:,}; {facts['unit']}: {sizes}")
@@ -64,7 +67,9 @@ class Progress:
 
     def _step(self, report: Report) -> None:
         values = report.values
-        state = f"epoch {report.epoch:.1f} loss {values['loss']:.3f} {report.clock['tokens_per_second']:,.0f} tok/s"
+        state = (
+            f"epoch {report.epoch:.1f} loss {values['loss']:.3f} {report.clock['tokens_per_second']:,.0f} {self.unit}/s"
+        )
         self.bar.update(self.task, completed=report.step, state=state)
         if values.get("skipped"):
             self.console.print(

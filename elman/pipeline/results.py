@@ -33,6 +33,7 @@ def final_results(session: "Session") -> dict[str, Any]:
     task.plots(session.model, prepared, recipe, run.plots)
     speeds = [record["clock"]["tokens_per_second"] for record in records if record["kind"] == "step"]
     results["tokens_per_second"] = sorted(speeds)[len(speeds) // 2] if speeds else None
+    results["speed_unit"] = task.speed_unit(recipe)
     results["goals"] = [check_goal(goal, results) for goal in recipe.goals]
     return results
 

@@ -184,7 +184,12 @@ class Session:
             "task": task.name,
             **task.describe_vocabulary(),
         }
-        about |= {"sizes": sizes, "unit": task.unit, "prediction": prediction_of(self.model)}
+        about |= {
+            "sizes": sizes,
+            "unit": task.unit,
+            "speed_unit": task.speed_unit(self.recipe),
+            "prediction": prediction_of(self.model),
+        }
         about |= {"device": str(self.device), "threads": torch.get_num_threads()}
         about |= {"run": str(self.run.folder), "repairs": self.prepared.repairs(), "processes": self.world.size}
         return about | {"layers": explain(self.model, self.recipe)}

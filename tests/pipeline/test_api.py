@@ -130,7 +130,8 @@ def test_a_listener_hears_what_is_yielded(folder, recipe):
     heard = []
     given = list(elman.iterate(recipe, run="run", listeners=[heard.append]))
     assert heard == given
-    assert {"start", "step", "validation", "save", "end", "result"} == {report.kind for report in given}
+    kinds = {"note", "start", "step", "validation", "sample", "save", "end", "result"}
+    assert kinds == {report.kind for report in given}
 
 
 @pytest.mark.slow
@@ -165,9 +166,13 @@ def test_wandb_is_begun_with_the_first_report_and_finished_with_the_last(folder,
 
     logged, calls = [], []
     session = SimpleNamespace(log=lambda values, step: logged.append(step), finish=lambda: calls.append("finish"))
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **settings: calls.append("init") or session))
+    monkeypatch.setitem(
+        sys.modules,
+        "wandb",
+        SimpleNamespace(init=lambda **settings: calls.append("init") or session, Html=str, Histogram=len),
+    )
     tracker = Wandb(folder / "run", elman.read_recipe(recipe))
     assert calls == []
     reports = list(elman.iterate(recipe, run="run", listeners=[tracker]))
     assert calls == ["init", "finish"]
-    assert logged == [report.step for report in reports if report.kind in ("step", "validation")]
+    assert logged == [report.step for report in reports if report.kind in ("step", "validation", "sample")]

@@ -284,6 +284,10 @@ class Task(TaskSettings, TaskData, TaskModels, TaskEvaluation, TaskPrediction, T
     The first line of a subclass's docstring is its description.
     """
 
+    def speed_unit(self, recipe: "Recipe") -> str:
+        """What the speed of training counts."""
+        return self.race_unit or self.unit
+
     @classmethod
     def missing(cls) -> list[str]:
         """Methods and attributes that every task must have, and this class has not."""

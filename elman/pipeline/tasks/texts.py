@@ -97,6 +97,9 @@ class TextTask(ExampleTask):
     def loss_field(self, recipe: "Recipe") -> str:
         return "text" if recipe.model.every_token else ""  # type: ignore[attr-defined]
 
+    def speed_unit(self, recipe: "Recipe") -> str:
+        return "tokens" if self.loss_field(recipe) else self.unit
+
     def outputs(
         self, model: Any, prepared: PreparedData, recipe: "Recipe", split: str, *of_batch: Callable[[Any], Any]
     ) -> list[np.ndarray]:

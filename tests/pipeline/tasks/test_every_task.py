@@ -128,6 +128,16 @@ def test_a_written_recipe_reads_back_the_same(data, task):
 
 
 @every_task
+def test_the_speed_names_what_it_counts(runs, data, task):
+    """Catches texts that are counted and called tokens."""
+    unit = scores_of(runs[task])["speed_unit"]
+    assert unit == {"classify": "texts", "regress": "texts", "tag": "words", "translate": "target tokens"}[task]
+    if unit == "texts":
+        lines = (runs[task] / "metrics.jsonl").read_text().splitlines()
+        assert json.loads(lines[-1])["tokens"] == 200 * 3  # texts and epochs
+
+
+@every_task
 def test_samples_of_every_validation_show_the_truth(runs, task):
     files = sorted((runs[task] / "samples").glob("step-*.txt"))
     assert len(files) == 3
