@@ -9,7 +9,7 @@ from whole_runs import run
 
 import elman
 from elman.errors import CheckpointError, ElmanError
-from elman.pipeline import train
+from elman.pipeline import iterate
 from elman.pipeline.evaluate import evaluate_run
 from elman.pipeline.samples import APART, FIRST, Samples
 from elman.pipeline.tracking import TensorBoard, Wandb
@@ -62,7 +62,7 @@ def test_a_sample_that_fails_stops_nothing(folder, play, monkeypatch):
     monkeypatch.setattr("elman.pipeline.tasks.language_model.task.generate", broken)
     kinds = []
     with pytest.raises(ElmanError, match="invalid"):  # by the final samples only
-        kinds += [report.kind for report in train(play, run="run") if not kinds.append(report.kind)]
+        kinds += [report.kind for report in iterate(play, run="run") if not kinds.append(report.kind)]
     assert "sample" not in kinds
     assert kinds.count("validation") == 5
 
@@ -88,7 +88,7 @@ def test_trackers_get_text_and_histograms(folder, play, monkeypatch):
     listeners = [Wandb(folder / "run", elman.read_recipe(play))]
     board = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     listeners.append(TensorBoard(folder / "run"))
-    reports = list(train(play, run="run", listeners=listeners))
+    reports = list(iterate(play, run="run", listeners=listeners))
     texts = {report.step: report.values["texts"][0] for report in reports if report.kind == "sample"}
     shown = {step: values for step, values in calls if "samples" in values}
     assert shown.keys() == texts.keys()

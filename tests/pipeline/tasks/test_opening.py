@@ -5,7 +5,6 @@ import pytest
 import elman
 from elman.batches import TokenStore
 from elman.corpus import Document
-from elman.pipeline import train
 from elman.pipeline.tasks.language_model.opening import LEARNT, PASSAGE, opening_tokens, stored_opening
 from elman.tokenizers import train_tokenizer
 
@@ -46,9 +45,7 @@ def test_a_run_on_one_text_writes_on_after_held_out_text(tmp_path):
     (tmp_path / "play.txt").write_text(PLAY * 2)
     recipe = {"device": "cpu", "data": {"train": str(tmp_path / "play.txt")}}
     recipe |= {"model": {"type": "gru", "hidden_size": 12}, "training": {"max_steps": 20, "batch_size": 4}}
-    for _ in train(recipe, run=tmp_path / "run"):
-        pass
-    model = elman.load(tmp_path / "run")
+    model = elman.train(recipe, run=tmp_path / "run", progress=False)
     passage = model.tokenizer.decode(model.opening)
     assert passage.endswith("\n\n")
     settings = {"max_tokens": 30, "seed": 1}
