@@ -44,8 +44,8 @@ def loop(model: Any, sources: Sequence[Sequence[int]], config: BeamConfig) -> li
 
 
 def one(model: Any, source: Sequence[int], beams: int, limit: int) -> Found:
-    """Those that end among the best `beams` are finished; the search is over when there are as many of them,
-    one of them better than all that go on."""
+    """Those that end among the best `beams` are finished; the search is over when there are as many of them that are
+    better than all that go on."""
     state = model.start(Ragged(torch.tensor([list(source)]), torch.tensor([len(source)])))
     going: Found = [([], 0.0)]
     finished: Found = []
@@ -64,10 +64,11 @@ def one(model: Any, source: Sequence[int], beams: int, limit: int) -> Found:
             elif len(after) < beams:
                 after.append(([*going[row][0], word], total))
                 rows.append(row)
-        if not after or (len(finished) >= beams and max(total for _, total in finished) >= after[0][1]):
+        finished = sorted(finished, key=lambda found: -found[1])[:beams]
+        if not after or (len(finished) == beams and finished[-1][1] >= after[0][1]):
             break
         going, state = after, take_rows(state, torch.tensor(rows))
-    return sorted(finished, key=lambda found: -found[1])[:beams]
+    return finished
 
 
 def search_all(

@@ -93,11 +93,13 @@ def _show_difference(found: dict[str, Any]) -> None:
     rows = [[run, *(scores[key] for key in compared)] for run, scores in found["runs"].items()]
     output.table("Two runs", ["run", *names], rows)
     for name, change in zip(names, compared.values(), strict=True):
+        shown = f"{name}, second minus first: {change['difference']:+.4f}"
+        if change["interval"] is None:
+            print(f"{shown}. Too few units for an interval or a test.")
+            continue
         low, high = change["interval"]
-        print(
-            f"{name}, second minus first: {change['difference']:+.4f} (95 % interval {low:+.4f} to {high:+.4f}), "
-            f"p = {change['p_value']:.4f} by paired bootstrap."
-        )
+        chance = f"p = {change['p_value']:.4f} by paired bootstrap"
+        print(f"{shown} (95 % interval {low:+.4f} to {high:+.4f}), {chance}.")
     if "bleu" in found:
         one, other, p_value = found["bleu"].values()
         print(f"BLEU {one:.2f} and {other:.2f}: p = {p_value:.4f} by sacrebleu's paired bootstrap.")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.evaluation import bootstrap_interval, paired_difference
+from elman.evaluation.significance import student
 
 LEVEL = 0.05  # significance level
 Numbers = NDArray[np.float64]
@@ -36,10 +37,10 @@ class Scores:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % bootstrap interval of the mean over seeds. Of three seeds one interval in four misses the true mean, so
-        significance is decided by the tests."""
+        """Bootstrap interval of the mean over seeds. Of three seeds one interval in four misses the true mean, so it is
+        not called a 95 % interval, and significance is decided by the tests."""
         if len(self.values) > 1:
-            return bootstrap_interval(self.values)
+            return bootstrap_interval(self.values, least=2)
         return (self.mean, self.mean) if self.exact else None
 
     @property
@@ -118,14 +119,6 @@ def welch(first: Sequence[float], second: Sequence[float]) -> float:
         return float(difference == 0)
     freedom = sum(errors) ** 2 / sum(e**2 / max(1, len(part) - 1) for e, part in zip(errors, (one, other), strict=True))
     return student(difference / math.sqrt(sum(errors)), freedom)
-
-
-def student(t: float, freedom: float) -> float:
-    """Two-sided p-value of Student's t-distribution; with t = √freedom tan a, the density of a is cos^(freedom-1) a."""
-    edge = math.atan(t / math.sqrt(freedom))
-    whole, tail = (np.linspace(start, math.pi / 2, 20_001) for start in (0.0, edge))
-    areas = [float(np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles)) for angles in (whole, tail)]
-    return min(1.0, areas[1] / areas[0])
 
 
 def hochberg(chances: Mapping[str, float]) -> dict[str, float]:

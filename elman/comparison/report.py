@@ -77,7 +77,7 @@ def _scores(found: RaceResults) -> str:
     others = [key for key in rows[0]["figures"] if key != found.measure.key]
     grammar = [key for key in ("relative_excess", "agreement") if any(row.get(key) is not None for row in rows)]
     names = {"relative_excess": "excess over the entropy", "agreement": "agreement accuracy"}
-    heads = ["entrant", found.measure.key.replace("_", " "), "spread", "95 % interval"]
+    heads = ["entrant", found.measure.key.replace("_", " "), "spread", "interval over seeds"]
     heads += [
         *(key.replace("_", " ") for key in others),
         *(names[key] for key in grammar),

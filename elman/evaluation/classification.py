@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elman.errors import DataError
-from elman.evaluation.significance import Array, Interval, estimate, share_interval
+from elman.evaluation.significance import Array, Interval, Statistic, estimate, share_interval
 from elman.jsonable import Result
 
 NAMED = 10  # labels in a note
@@ -35,7 +35,7 @@ class Classification(Result):
     """Accuracy of always answering the most frequent label of these texts."""
     macro_f1: float
     """Mean F1 of the labels that occur or are predicted: rare labels count as much as frequent ones."""
-    macro_f1_interval: Interval
+    macro_f1_interval: Interval | None
     loss: float
     """Mean cross-entropy in nats."""
     calibration_error: float
@@ -57,9 +57,10 @@ class MultiLabel(Result):
     """Accuracy of always answering the most frequent set of labels of these texts."""
     micro_f1: float
     """F1 over all (text, label) decisions."""
-    micro_f1_interval: Interval
+    micro_f1_interval: Interval | None
     macro_f1: float
-    macro_f1_interval: Interval
+    """Mean F1 of all labels; 0 for one that is neither true nor predicted anywhere, as in scikit-learn."""
+    macro_f1_interval: Interval | None
     loss: float
     """Binary cross-entropy in nats, summed over labels, mean over texts."""
     calibration_error: float
@@ -78,7 +79,7 @@ def score_labels(probabilities: ArrayLike, truth: ArrayLike, names: Sequence[str
     hits = answers == right
     counts = label_counts(_one_hot(answers, size), _one_hot(right, size))
     return Classification(
-        **_common_scores(hits, counts, names),
+        **_common_scores(hits, counts, names, macro_f1),
         baseline_accuracy=float(np.bincount(right).max() / len(right)),
         loss=float(_nats(chances[np.arange(len(right)), right]).mean()),
         calibration_error=calibration_error(chances.max(axis=1), hits),
@@ -96,7 +97,7 @@ def score_label_sets(
     counts = label_counts(answers, right)
     micro, micro_interval = estimate(counts, micro_f1)
     return MultiLabel(
-        **_common_scores((answers == right).all(axis=1), counts, names),
+        **_common_scores((answers == right).all(axis=1), counts, names, macro_f1_of_all),
         baseline_accuracy=float(np.unique(right, axis=0, return_counts=True)[1].max() / len(right)),
         micro_f1=micro,
         micro_f1_interval=micro_interval,
@@ -106,8 +107,10 @@ def score_label_sets(
     )
 
 
-def _common_scores(hits: NDArray[np.bool_], counts: NDArray[np.bool_], names: Sequence[str]) -> dict[str, Any]:
-    macro, macro_interval = estimate(counts, macro_f1)
+def _common_scores(
+    hits: NDArray[np.bool_], counts: NDArray[np.bool_], names: Sequence[str], mean_f1: Statistic
+) -> dict[str, Any]:
+    macro, macro_interval = estimate(counts, mean_f1)
     true_positives, predicted, true = np.split(counts.sum(axis=0, dtype=np.float64), 3)
     f1 = _ratio(2 * true_positives, predicted + true)
     columns = _ratio(true_positives, predicted), _ratio(true_positives, true), f1, true.astype(int)
@@ -144,10 +147,20 @@ def calibration_error(confidence: ArrayLike, right: ArrayLike) -> float:
 
 
 def macro_f1(sums: Array) -> Array:
-    """Macro F1 (samples,) from sums (samples, 3 · labels): true positives, predicted and true labels."""
+    """Macro F1 (samples,) of the labels that are true or predicted somewhere, from sums (samples, 3 · labels): true
+    positives, predicted and true labels."""
+    _, predicted, true = np.split(sums, 3, axis=1)
+    return _ratio(_f1_of_each(sums).sum(axis=1), ((predicted + true) > 0).sum(axis=1))
+
+
+def macro_f1_of_all(sums: Array) -> Array:
+    """Macro F1 (samples,) of all labels, from the same sums."""
+    return _f1_of_each(sums).mean(axis=1)
+
+
+def _f1_of_each(sums: Array) -> Array:
     hits, predicted, true = np.split(sums, 3, axis=1)
-    present = (predicted + true) > 0
-    return _ratio(_ratio(2 * hits, predicted + true).sum(axis=1), present.sum(axis=1))
+    return _ratio(2 * hits, predicted + true)
 
 
 def micro_f1(sums: Array) -> Array:

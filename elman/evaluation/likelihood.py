@@ -17,14 +17,12 @@ from torch import Tensor
 from elman.batches import Batch, TextCounts
 from elman.errors import ElmanError, nan_error
 from elman.evaluation.inference_mode import device_of, inference_mode
-from elman.evaluation.significance import bootstrap_interval
+from elman.evaluation.significance import MIN_UNITS, Interval, bootstrap_interval
 from elman.jsonable import Result
 from elman.models import LIKELIHOOD_OF, frame_of, prediction_of
 from elman.ops.state import take_rows
 from elman.tokenizers.surface import SPELLING
 from elman.training.reports import perplexity
-
-MIN_DOCUMENTS = 30  # the bootstrap resamples documents, or blocks of text if there are fewer
 
 
 class Span(NamedTuple):
@@ -40,8 +38,12 @@ class Span(NamedTuple):
 class Likelihood(Result):
     loss: float
     """Nats per token, end-of-document tokens included."""
+    loss_interval: Interval | None
+    """95 % bootstrap interval, resampling documents, or blocks of text if there are fewer than ten documents; none of
+    fewer than ten blocks."""
     perplexity: float
     """exp(loss): comparable only between models with the same tokenizer."""
+    perplexity_interval: Interval | None
     bits_per_byte: float
     """Bits per byte of text, including all that the tokens lack: comparable between all models of the same text."""
     tokens: int
@@ -58,8 +60,6 @@ class Likelihood(Result):
     unknowns: int
     unknown_rate: float
     """Share of unknown tokens."""
-    interval: tuple[float, float] | None
-    """95 % bootstrap interval of the loss, resampling documents, or blocks of text if there are few documents."""
     context: str
     """How much context the model saw."""
     by_position: list[Span]
@@ -129,10 +129,10 @@ class _Sums:
         else:
             self.documents[-1][:, :rows] += block
 
-    def interval(self) -> tuple[float, float] | None:
+    def interval(self) -> Interval | None:
         documents, blocks = (np.concatenate(parts, axis=1) for parts in (self.documents, self.blocks))
-        units = documents if documents.shape[1] >= MIN_DOCUMENTS else blocks
-        return bootstrap_interval(*units) if units.shape[1] > 1 and np.isfinite(units).all() else None
+        units = documents if documents.shape[1] >= MIN_UNITS else blocks
+        return bootstrap_interval(*units) if np.isfinite(units).all() else None
 
 
 def _score(sums: _Sums, counts: TextCounts, context: str, kind: str) -> Likelihood:
@@ -145,9 +145,12 @@ def _score(sums: _Sums, counts: TextCounts, context: str, kind: str) -> Likeliho
             "once; evaluate on batches that drop none"
         )
     spelled = nats + SPELLING * (counts.unknown_bytes + counts.unknowns) + counts.surface
+    interval = sums.interval()
     return Likelihood(
         loss=nats / tokens,
+        loss_interval=interval,
         perplexity=perplexity(nats / tokens),
+        perplexity_interval=interval and (perplexity(interval[0]), perplexity(interval[1])),
         bits_per_byte=spelled / math.log(2) / counts.bytes,
         tokens=tokens,
         bytes=counts.bytes,
@@ -157,7 +160,6 @@ def _score(sums: _Sums, counts: TextCounts, context: str, kind: str) -> Likeliho
         word_perplexity=perplexity(spelled / counts.words) if counts.words else math.inf,
         unknowns=counts.unknowns,
         unknown_rate=counts.unknowns / tokens,
-        interval=sums.interval(),
         context=context,
         by_position=[
             Span(2**k, 2 ** (k + 1) - 1, float(sums.nats[k] / sums.tokens[k]), int(sums.tokens[k]))

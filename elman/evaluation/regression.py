@@ -17,23 +17,23 @@ ROUNDING = 1e-12  # a variance that is a smaller share of its sum of squares is 
 
 @dataclass(frozen=True)
 class Regression(Result):
-    """Errors are in the unit of the truth (squared, for mse). Intervals: 95 %, by bootstrap over examples."""
+    """Errors are in the unit of the truth (squared, for mse). 95 % intervals: bootstrap over ten examples or more."""
 
     mse: float
-    mse_interval: Interval
+    mse_interval: Interval | None
     baseline_mse: float
     """Of predicting one and the same number for every example: the mean of the training targets."""
     mae: float
-    mae_interval: Interval
+    mae_interval: Interval | None
     pearson: float
     """Linear correlation; 0 where all predictions, or all true numbers, are equal."""
-    pearson_interval: Interval
+    pearson_interval: Interval | None
     spearman: float
     """Correlation of ranks, ties at their mean rank."""
-    spearman_interval: Interval
+    spearman_interval: Interval | None
     r2: float
     """Share of the variance that is explained: 1 - mse / variance; below 0 where the mean of the truth is better."""
-    r2_interval: Interval
+    r2_interval: Interval | None
     examples: int
 
 

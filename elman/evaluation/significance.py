@@ -1,8 +1,13 @@
-"""Bootstrap confidence intervals and paired significance tests."""
+"""Bootstrap confidence intervals and paired significance tests.
+
+Percentiles of a bootstrap over few units are too narrow: of ten, they hold the mean in 88 % of cases instead of 95 %.
+So tails are widened to those of Student's t-distribution (Hesterberg, 2015), and fewer than ten units give no interval.
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 from typing import Any
 
@@ -15,27 +20,35 @@ Interval = tuple[float, float]
 Array = NDArray[np.float64]
 Statistic = Callable[[Array], Array]  # of sums (samples, parts): scores (samples,)
 
+MIN_UNITS = 10  # fewer units (documents, sentences) give no interval
 SAMPLES_IN_MEMORY = 1000  # bootstrap samples per batch
 MAX_UNITS = 4096  # more units are first merged at random: same interval in expectation, bounded cost
 
 
 def bootstrap_interval(
-    values: ArrayLike, weights: ArrayLike | None = None, level: float = 0.95, samples: int = 1000, seed: int = 0
-) -> Interval:
-    """Percentile bootstrap interval of sum(values) / sum(weights), or of the mean without weights.
+    values: ArrayLike,
+    weights: ArrayLike | None = None,
+    level: float = 0.95,
+    samples: int = 1000,
+    seed: int = 0,
+    least: int = MIN_UNITS,
+) -> Interval | None:
+    """Bootstrap interval of sum(values) / sum(weights), or of the mean without weights; none of fewer than `least`.
 
     Resamples units (documents, blocks). Values and weights are totals of each unit, such as its nats and tokens.
     """
     totals = np.asarray(values, dtype=np.float64)
     sizes = np.ones_like(totals) if weights is None else np.asarray(weights, dtype=np.float64)
     assert totals.shape == sizes.shape == (len(totals),), "one value and one weight per unit"
-    assert len(totals), "an interval needs units"
+    if len(totals) < max(2, least):
+        return None
     assert sizes.min() >= 0 < sizes.sum(), "units weigh something"
     random = np.random.default_rng(seed)
     totals, sizes = _merge_totals(random, totals, sizes)
     drawn = random.integers(len(totals), size=(samples, len(totals)))
     weight_sums = sizes[drawn].sum(axis=1)
-    return _percentiles(totals[drawn].sum(axis=1)[weight_sums > 0] / weight_sums[weight_sums > 0], level)
+    sampled = totals[drawn].sum(axis=1)[weight_sums > 0] / weight_sums[weight_sums > 0]
+    return percentiles(sampled, len(totals), level)
 
 
 def share_interval(hits: ArrayLike) -> Interval:
@@ -51,21 +64,22 @@ def share_interval(hits: ArrayLike) -> Interval:
     return max(0.0, min(share, middle - width)), min(1.0, max(share, middle + width))
 
 
-def resample_interval(units: ArrayLike, statistic: Statistic, samples: int = 1000) -> Interval:
-    """Percentile bootstrap interval (95 %) of any function of sums over units, such as a macro F1.
+def resample_interval(units: ArrayLike, statistic: Statistic, samples: int = 1000) -> Interval | None:
+    """Bootstrap interval (95 %) of any function of sums over units, such as a macro F1; none of few units.
 
     `units` (units, parts) are each unit's summands; `statistic` maps sums (samples, parts) to scores (samples,).
     """
     totals = np.asarray(units)
     assert totals.ndim == 2, "parts of each unit"
-    assert len(totals), "an interval needs units"
+    if len(totals) < MIN_UNITS:
+        return None
     random = np.random.default_rng(0)
     totals = _merge_units(random, totals)[0].astype(np.float64)
     drawn = random.multinomial(len(totals), np.full(len(totals), 1 / len(totals)), size=samples)
-    return _percentiles(statistic(drawn @ totals))
+    return percentiles(statistic(drawn @ totals), len(totals))
 
 
-def estimate(units: ArrayLike, statistic: Statistic) -> tuple[float, Interval]:
+def estimate(units: ArrayLike, statistic: Statistic) -> tuple[float, Interval | None]:
     """A function of sums over all units, and its interval, as in `resample_interval`."""
     sums = np.asarray(units).sum(axis=0, keepdims=True, dtype=np.float64)
     return float(statistic(sums)[0]), resample_interval(units, statistic)
@@ -76,10 +90,11 @@ class Difference(Result):
     """Difference of two models' scores (second minus first) on the same examples."""
 
     difference: float
-    interval: Interval
-    """95 % bootstrap interval."""
-    p_value: float
-    """Two-sided: twice the share of bootstrap samples with the opposite sign, with one added, so that it is never 0."""
+    interval: Interval | None
+    """95 % bootstrap interval; none, and no p-value, of fewer than ten examples."""
+    p_value: float | None
+    """Two-sided: twice the share of bootstrap samples with the opposite sign, with one added, so that it is never 0;
+    widened like the interval, which leaves out 0 where it is below 0.05."""
 
 
 def paired_difference(
@@ -93,7 +108,7 @@ def paired_difference(
     observed = float(change.sum() / sizes.sum())
     change, sizes = _merge_totals(random, change, sizes)
     drawn = random.multinomial(len(change), np.full(len(change), 1 / len(change)), size=samples)
-    return _difference(observed, (drawn @ change) / np.maximum(drawn @ sizes, 1e-300))
+    return _difference(observed, (drawn @ change) / np.maximum(drawn @ sizes, 1e-300), len(change))
 
 
 def paired_scores(
@@ -110,7 +125,7 @@ def paired_scores(
     for size in [SAMPLES_IN_MEMORY] * (samples // SAMPLES_IN_MEMORY) + [samples % SAMPLES_IN_MEMORY]:
         drawn = random.multinomial(count, np.full(count, 1 / count), size=size)
         differences.append(statistic(drawn @ parts[1]) - statistic(drawn @ parts[0]))
-    return _difference(float(observed[0]), np.concatenate(differences))
+    return _difference(float(observed[0]), np.concatenate(differences), count)
 
 
 def _merge_totals(random: np.random.Generator, *parts: Array) -> list[Array]:
@@ -130,12 +145,41 @@ def _merge_units(random: np.random.Generator, *parts: NDArray[Any]) -> list[NDAr
     return [np.add.reduceat(part[order], cuts, axis=0, dtype=np.float64) for part in parts]
 
 
-def _percentiles(sampled: Array, level: float = 0.95) -> Interval:
+def percentiles(sampled: Array, units: int, level: float = 0.95) -> Interval:
+    """Percentiles of bootstrap samples, as far out as `deviations` says."""
     assert 0 < level < 1 <= len(sampled)
-    low, high = np.quantile(sampled, [(1 - level) / 2, (1 + level) / 2])
+    tail = NormalDist().cdf(-deviations(units, level))
+    low, high = np.quantile(sampled, [tail, 1 - tail])
     return float(low), float(high)
 
 
-def _difference(observed: float, sampled: Array) -> Difference:
-    opposite = min((sampled <= 0).sum(), (sampled >= 0).sum())
-    return Difference(observed, _percentiles(sampled), min(1.0, 2 * float(opposite + 1) / (len(sampled) + 1)))
+def deviations(units: int, level: float = 0.95) -> float:
+    """Half-width of an interval in standard deviations of its bootstrap, which are too small by √((units - 1) / units):
+    1.96 for very many units and 95 %."""
+    return student_quantile(level, units - 1) * math.sqrt(units / (units - 1))
+
+
+def _difference(observed: float, sampled: Array, units: int) -> Difference:
+    if units < MIN_UNITS:
+        return Difference(observed, None, None)
+    opposite = float(min((sampled <= 0).sum(), (sampled >= 0).sum()) + 1) / (len(sampled) + 1)
+    distance = -NormalDist().inv_cdf(min(0.5, opposite)) * math.sqrt((units - 1) / units)
+    return Difference(observed, percentiles(sampled, units), student(distance, units - 1))
+
+
+def student(t: float, freedom: float) -> float:
+    """Two-sided p-value of Student's t-distribution; with t = √freedom tan a, the density of a is cos^(freedom-1) a."""
+    edge = math.atan(t / math.sqrt(freedom))
+    whole, tail = (np.linspace(start, math.pi / 2, 20_001) for start in (0.0, edge))
+    areas = [float(np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles)) for angles in (whole, tail)]
+    return min(1.0, areas[1] / areas[0])
+
+
+@cache
+def student_quantile(level: float, freedom: int) -> float:
+    """The t within which, on both sides of 0, lies this share of Student's t-distribution."""
+    low, high = 0.0, 1e4
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1 - student(middle, freedom) < level else (low, middle)
+    return high

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from elman.corpus.tags import entities
 from elman.errors import DataError
-from elman.evaluation.significance import bootstrap_interval
+from elman.evaluation.significance import Interval, bootstrap_interval
 
 
 class Counts(NamedTuple):
@@ -38,14 +38,14 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class TaggingScore:
-    """Metrics of a test set. `intervals` are bootstrap intervals over sentences, by metric."""
+    """Metrics of a test set. `intervals` are bootstrap intervals over sentences, by metric; none of few sentences."""
 
     sentences: int
     words: int
     right: int
     entities: Counts
     types: Mapping[str, Counts]  # entities of each type, by name
-    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    intervals: Mapping[str, Interval | None] = field(default_factory=dict)
     by_sentence: Sequence[Counts] = ()
 
     @property

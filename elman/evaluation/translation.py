@@ -6,12 +6,20 @@ For pronunciations, where a sequence is one word, the usual word error rate is 1
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from elman.errors import DataError, MissingExtra
-from elman.evaluation.significance import Interval, bootstrap_interval, share_interval
+from elman.evaluation.significance import (
+    MIN_UNITS,
+    Interval,
+    bootstrap_interval,
+    deviations,
+    percentiles,
+    share_interval,
+)
 
 MAX_OWN_SAMPLES = 100  # of the slow fallback bootstrap
 # No warning about tokenized text: the model is evaluated on the form it was trained on, which the signature shows.
@@ -21,10 +29,10 @@ NGRAMS = 4  # BLEU's longest n-grams: without a reference of this length, BLEU i
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with its 95 % confidence interval and sacrebleu's signature."""
+    """A metric with its 95 % confidence interval, none of few pairs, and sacrebleu's signature."""
 
     value: float
-    interval: Interval
+    interval: Interval | None
     signature: str = ""
 
 
@@ -87,20 +95,22 @@ def sacrebleu_scores(written: Sequence[str], references: Sequence[str], samples:
     return found
 
 
-def _bootstrap(metric: Any, written: Sequence[str], references: Sequence[str], samples: int) -> Interval:
-    """Sacrebleu's bootstrap. It raises TypeError (mixed number types) if some sample has no n-gram in common with its
-    references; then a few samples of our own."""
+def _bootstrap(metric: Any, written: Sequence[str], references: Sequence[str], samples: int) -> Interval | None:
+    """Sacrebleu's bootstrap, widened to Student's t. It raises TypeError (mixed number types) if some sample has no
+    n-gram in common with its references; then a few samples of our own."""
+    if len(written) < MIN_UNITS:
+        return None
     try:
         score = metric.corpus_score(list(written), [list(references)], n_bootstrap=max(2, samples))
-        return max(0.0, float(score._mean - score._ci)), min(100.0, float(score._mean + score._ci))
+        half = float(score._ci) * deviations(len(written)) / NormalDist().inv_cdf(0.975)
+        return max(0.0, float(score._mean) - half), min(100.0, float(score._mean) + half)
     except TypeError:
         rng = np.random.default_rng(0)
         draws = [rng.integers(len(written), size=len(written)) for _ in range(min(samples, MAX_OWN_SAMPLES))]
         scores = [
             metric.corpus_score([written[i] for i in draw], [[references[i] for i in draw]]).score for draw in draws
         ]
-        low, high = np.quantile(np.array(scores, dtype=np.float64), [0.025, 0.975])
-        return float(low), float(high)
+        return percentiles(np.array(scores, dtype=np.float64), len(written))
 
 
 def paired_bleu(first: Sequence[str], second: Sequence[str], references: Sequence[str], samples: int = 1000) -> Paired:

@@ -1,8 +1,8 @@
 """Batched beam search, vectorized over rows and beams.
 
 A hypothesis that ends among the best `beam_size` moves to the list of finished ones; the next best unfinished one takes
-its beam. A row is done, and leaves the batch, as soon as it has `beam_size` finished hypotheses and the best of them
-beats all live ones: with a confident model and a long target, many poor short hypotheses finish before the good one.
+its beam. A row is done, and leaves the batch, as soon as it has `beam_size` finished hypotheses and the wanted ones of
+them beat all live ones: with a confident model and a long target, many poor short hypotheses finish before good ones.
 """
 
 from collections.abc import Sequence
@@ -232,15 +232,15 @@ def _undecided(
 ) -> Tensor:
     """Mask of the rows whose best hypotheses may still change.
 
-    With all finished slots taken, a row goes on only if a live hypothesis already beats the best finished one. Else it
-    goes on while the upper bound of a live score beats the worst wanted one. The bound is the current log-probability
-    divided by the length penalty at maximum length: further tokens and coverage only lower the score.
+    With all finished slots taken, a row goes on only if a live hypothesis already beats the worst wanted one. Else it
+    goes on while the upper bound of a live score does so. The bound is the current log-probability divided by the
+    length penalty at maximum length: further tokens and coverage only lower the score.
     """
     scores, ahead = finished.scores[rows], live.log_probs.masked_fill(over, -torch.inf).amax(1)
     penalty = ((5 + live.tokens.shape[2]) / 6) ** config.length_penalty
     bound = ahead / ((5 + limits[rows]) / 6) ** config.length_penalty
-    full, wanted = scores[:, -1] > -torch.inf, config.num_best or config.beam_size
-    return torch.where(full, scores[:, 0] < ahead / penalty, scores[:, wanted - 1] < bound)
+    worst = scores[:, (config.num_best or config.beam_size) - 1]
+    return worst < torch.where(scores[:, -1] > -torch.inf, ahead / penalty, bound)
 
 
 def _no_hypotheses(rows: int, beams: int, limit: int, device: torch.device) -> Hypotheses:

@@ -212,6 +212,8 @@ class Word(Tokenizer):
         checked(chunk)
         encoding = self.library.encode(chunk, add_special_tokens=False)
         parts = [(id, chunk[start:end]) for id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)]
+        if len(parts) == 1:  # of an escaped <eos>, the library tells the last character only
+            parts = [(parts[0][0], chunk)]
         unknowns = tuple(part for id, part in parts if id == UNK_ID and part != UNK)
         texts = tuple(part if id == UNK_ID else self._texts[id] for id, part in parts)
         return _Pieces(tuple(encoding.ids), unknowns, texts, tuple(map(mark, texts)))

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.comparison.ranking import LEVEL, Scores, hochberg, overlapping, rank, student, welch
+from elman.comparison.ranking import LEVEL, Scores, hochberg, overlapping, rank, welch
+from elman.evaluation.significance import student
 
 finite = st.floats(-100, 100).map(lambda value: round(value, 6))
 several = st.lists(finite, min_size=2, max_size=5)

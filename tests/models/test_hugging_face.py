@@ -10,6 +10,7 @@ import torch
 from hugging_face_models import OURS, VOCAB, make_ours, scatter, write_folder
 
 from elman.errors import ConfigError
+from elman.generation import BeamConfig, beam_search
 from elman.models import MODELS, prediction_of
 from elman.models.hugging_face import FAMILIES, export_contents, from_folder
 from elman.models.hugging_face.folder import ConfigReader
@@ -93,6 +94,29 @@ def test_imported_model_equals_transformers(transformers, case, tmp_path):
     theirs = make_theirs(transformers, case)
     theirs.save_pretrained(tmp_path / "theirs")
     assert_same(theirs, from_folder(tmp_path / "theirs"))
+
+
+@pytest.mark.parametrize("beams", [3, 4])
+def test_lists_of_beam_search_are_those_of_transformers(transformers, beams, tmp_path):
+    """After prompts of which many have good hypotheses that end late. Catches: a search that stops when the best of
+    its list is certain, which leaves worse entries in some lists."""
+    for seed in (1, 2, 3):
+        small = {"n_embd": 16, "n_head": 2, "n_layer": 1, "n_positions": 20, "bos_token_id": 0, "eos_token_id": 0}
+        theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=9, **small)).eval()
+        torch.manual_seed(seed)
+        for parameter in theirs.parameters():
+            parameter.data.normal_(0, 0.6)
+        theirs.transformer.ln_f.bias.data += theirs.transformer.wte.weight.data[0] / 0.6  # the end is likely
+        theirs.save_pretrained(tmp_path / str(seed))
+        ours, prompts = from_folder(tmp_path / str(seed)), torch.randint(1, 9, (30, 5))
+        prompts[:, -1] = 0  # which our search begins with
+        free = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": 12, "return_dict_in_generate": True}
+        lists = {"num_beams": beams, "num_return_sequences": beams, "length_penalty": 0.0, "output_scores": True}
+        expected = theirs.generate(prompts, attention_mask=torch.ones_like(prompts), **free, **lists)
+        with torch.no_grad():
+            state = ours(prompts[:, :-1], ours.initial_state(30))[1]
+        found = beam_search(ours, state, 0, BeamConfig(beam_size=beams, max_tokens=12))
+        torch.testing.assert_close(found.scores, expected.sequences_scores.view(30, beams), rtol=0, atol=1e-4)
 
 
 def change_weight(folder: Path, name: str, weight: torch.Tensor | None) -> None:

@@ -187,9 +187,13 @@ def test_words_are_ranked_by_frequency_then_text_and_cut_to_size():
 
 
 def test_a_literal_unknown_word_is_the_unknown_id_and_a_literal_boundary_is_an_unknown_word():
-    tokenizer = train_tokenizer("word", ["a <eos>"])
-    assert tokenizer.encode("a <unk> <eos> b").tolist() == [2, 1, 1, 1]
-    assert tokenizer.unknowns("a <unk> <eos> b") == [EOS, "b"]
+    """However text is split. Catches: the boundary spelled as its last character."""
+    for more in ({}, {"lowercase": True}, {"split": "punctuation"}, {"split": "punctuation", "lowercase": True}):
+        tokenizer = train_tokenizer({"type": "word", **more}, ["a <eos>"])
+        assert tokenizer.encode("a <unk> <eos> b").tolist() == [2, 1, 1, 1]
+        assert tokenizer.unknowns("a <unk> <eos> b") == [EOS, "b"]
+        if tokenizer.config.lowercase:
+            assert tokenizer.unknowns("<EOS> <UNK>") == ["<EOS>", "<UNK>"]
 
 
 def test_punctuation_and_case_can_be_set():

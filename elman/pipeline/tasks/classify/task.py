@@ -7,7 +7,14 @@ import numpy as np
 
 from elman.batches import ExampleStore
 from elman.corpus import LabelledCorpus, LabelSet
-from elman.evaluation.classification import label_counts, macro_f1, never_answered, score_label_sets, score_labels
+from elman.evaluation.classification import (
+    label_counts,
+    macro_f1,
+    macro_f1_of_all,
+    never_answered,
+    score_label_sets,
+    score_labels,
+)
 from elman.inspection.inspected_text import InspectedText, inspect_classifier
 from elman.models import CLASSIFIERS, Classifier
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
@@ -80,7 +87,7 @@ class Classify(TextTask):
             scores = score_labels(probabilities, truth, names).plain()
             answers, right = (one[:, None] == np.arange(len(names)) for one in (probabilities.argmax(axis=1), truth))
         hits = (answers == right).all(axis=1).astype(np.float64)
-        others = {"macro_f1": ResampledScore(label_counts(answers, right), macro_f1)}
+        others = {"macro_f1": ResampledScore(label_counts(answers, right), macro_f1_of_all if several else macro_f1)}
         true, answered = (dict(zip(names, one.sum(axis=0).tolist(), strict=True)) for one in (right, answers))
         unweighted = recipe.model.class_weights == "none"  # type: ignore[attr-defined]
         remedy = "; --model.class_weights balanced weights rare labels up" if unweighted else ""

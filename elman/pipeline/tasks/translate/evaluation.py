@@ -13,6 +13,7 @@ from elman.batches import collate
 from elman.corpus import PairCorpus, PairDocument
 from elman.errors import MissingExtra
 from elman.evaluation.inference_mode import device_of
+from elman.evaluation.significance import MIN_UNITS
 from elman.evaluation.translation import paired_bleu, score_translations, why_no_bleu
 from elman.inspection.attention import alignment, attention_hits, map_figure
 from elman.jsonable import jsonable
@@ -76,8 +77,8 @@ class TranslationScores(ExampleTask):
 
     @staticmethod
     def compare_outputs(first: EvaluationResult, second: EvaluationResult) -> Settings:
-        """The paired bootstrap of BLEU (Koehn, 2004), where sacrebleu is installed."""
-        if first.outputs and second.outputs and first.references:
+        """The paired bootstrap of BLEU (Koehn, 2004), where sacrebleu is installed and pairs are not too few."""
+        if first.outputs and second.outputs and first.references and len(first.outputs) >= MIN_UNITS:
             with suppress(MissingExtra):
                 return {"bleu": jsonable(paired_bleu(first.outputs, second.outputs, first.references))}
         return {}
