@@ -7,7 +7,10 @@ are escaped: `\\u{20}`.
 import gzip
 import math
 import re
+import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,14 +18,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elman.errors import DataError
+from elman.corpus.config import DataConfig
+from elman.corpus.document import Repairs
+from elman.corpus.source_reader import SourceReader
+from elman.corpus.sources import locate
+from elman.corpus.text import whole_lines
+from elman.errors import DataError, brief
+from elman.limits import check_limit
 from elman.models.ngram.model import NGram
 from elman.models.ngram.tables import ZERO, sort_with_permutation
 from elman.tokenizers import EOS, EOS_ID
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 NEVER = -99.0  # log10(0) in this format
-ESCAPED = re.compile(r"\\u\{([0-9a-f]+)\}")
+ROUNDING, LARGEST = 1e-5, 1000  # of logarithms: certain words may have one a little above 0
+ESCAPED = re.compile(r"\\u\{([0-9a-f]{1,9})\}")
+SURROGATES = range(0xD800, 0xE000)
 NOT_IN_A_LINE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
 Reals = NDArray[np.float64]
@@ -32,7 +43,8 @@ def write_arpa(model: NGram, words: Sequence[str], path: str | Path) -> None:
     """`words` are the texts of all tokens by id, such as `[tokenizer.token(id) for id in
     range(tokenizer.vocab_size)]`."""
     assert len(words) == model.vocab_size, f"{len(words)} words for a vocabulary of {model.vocab_size}"
-    with _open(path, "wt") as file:
+    opener: Any = gzip.open if str(path).endswith(".gz") else open
+    with opener(path, "wt", encoding="utf-8", newline="\n") as file:
         file.write("\\data\\\n")
         for length, table in enumerate(model.tables, 1):
             file.write(f"ngram {length}={len(table.log_prob) + (length == 1)}\n")
@@ -64,6 +76,9 @@ def read_arpa(path: str | Path, words: Sequence[str] | None = None) -> tuple[NGr
     model: NGram | None = None
     for length, order, section in _sections(path):
         if length == 1:
+            _check(path, section.line, "vocabulary", len(section.texts), f"the file has {len(section.texts)} words")
+            if twice := [text for text, times in Counter(section.texts).items() if times > 1]:
+                raise DataError(f"duplicate word {brief(twice[0])}", file=path, line=section.line)
             own = [text for text in section.texts if text not in (BEGIN, END)]
             vocabulary = [EOS, *map(_unescape, own)] if words is None else list(words)
             spelled = own if words is None else map(_escape, vocabulary[1:])
@@ -73,8 +88,7 @@ def read_arpa(path: str | Path, words: Sequence[str] | None = None) -> tuple[NGr
             model.tables[0].fill((), log_prob, backoff if order > 1 else ())
         elif model is not None:
             _fill(model, length, section, found, path)
-    if model is None:
-        raise DataError("not an ARPA file: it has no section \\1-grams:", file=path)
+    assert model is not None, "a file without sections is refused"
     try:
         model.check()
     except ValueError as error:
@@ -103,9 +117,6 @@ def _unigrams(section: _Section, found: dict[str, int], size: int) -> tuple[Real
 
 def _fill(model: NGram, length: int, section: _Section, found: dict[str, int], path: str | Path) -> None:
     rows = [[found.get(part, -1) for part in text.split(" ")] for text in section.texts]
-    for row, numbers in enumerate(rows):
-        if len(numbers) != length:
-            raise DataError(f"{section.texts[row]!r} is not {length} words", file=path, line=section.line + row)
     ids = torch.tensor(rows, dtype=torch.int64).reshape(-1, length)
     known = (ids >= 0).all(1)  # others are not in the vocabulary
     context = ids[:, 0]
@@ -122,37 +133,74 @@ def _fill(model: NGram, length: int, section: _Section, found: dict[str, int], p
 
 
 def _sections(path: str | Path) -> Iterator[tuple[int, int, _Section]]:
-    """Yields (length, highest length, section) with log-probabilities in nats."""
-    with _open(path, "rt") as file:
-        lines = enumerate(file, 1)
-        sizes: dict[int, int] = {}
-        for number, text in lines:
-            line = text.strip()
-            if match := re.fullmatch(r"ngram (\d+)\s*=\s*(\d+)", line):
-                sizes[int(match[1])] = int(match[2])
-            elif match := re.fullmatch(r"\\(\d+)-grams:", line):
-                length = int(match[1])
-                if length not in sizes:
-                    raise DataError(f"no count given for {line}", file=path, line=number)
-                section = _section(path, number + 1, (next(lines, (0, ""))[1] for _ in range(sizes[length])))
-                yield length, max(sizes), section
-            elif line == "\\end\\":
-                return
-        remedy = "the file is truncated; copy or create it again"
-        raise DataError("the file ends before \\end\\", file=path, remedy=remedy)
+    """Yields (length, highest length, section) with log-probabilities in nats; lengths are 1, 2, … without a gap."""
+    lines, number = _lines(path), 0
+    sizes: list[int] = []
+    done = -1  # sections read; -1 before \\data\\
+    for number, line in lines:
+        if not line.strip() or (done < 0 and line.strip() != "\\data\\"):
+            continue
+        if done < 0:
+            done = 0
+        elif match := re.fullmatch(r"ngram +(\d{1,18}) *= *(\d{1,18})", line.strip()):
+            if done or int(match[1]) != len(sizes) + 1:
+                raise DataError(f"{line.strip()!r} is out of order", file=path, line=number)
+            sizes.append(int(match[2]))
+            _check(path, number, "order", len(sizes), f"the order is {len(sizes)}")
+        elif match := re.fullmatch(r"\\(\d{1,18})-grams:", line.strip()):
+            done += 1
+            if int(match[1]) != done:
+                raise DataError(f"\\{done}-grams: should come before {line.strip()}", file=path, line=number)
+            if done > len(sizes):
+                raise DataError(f"no count given for {line.strip()}", file=path, line=number)
+            yield done, len(sizes), _section(path, number + 1, done, islice(lines, sizes[done - 1]), sizes[done - 1])
+        elif line.strip() == "\\end\\":
+            if done < max(1, len(sizes)):
+                raise DataError(f"it has no section \\{done + 1}-grams:", file=path, line=number)
+            return
+        else:
+            reason = f"{brief(line.strip())} is no part of an ARPA file here; or a count is too small"
+            raise DataError(reason, file=path, line=number)
+    reason = "not an ARPA file: it has no line \\data\\" if done < 0 else "the file ends before \\end\\"
+    raise DataError(reason, file=path, line=number or None, remedy="the file is truncated; copy or create it again")
 
 
-def _section(path: str | Path, first: int, lines: Iterable[str]) -> _Section:
-    rows: list[tuple[float, str, float]] = []
-    for number, line in enumerate(lines, first):
-        parts = line.rstrip("\r\n").split("\t")
+def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    sources = locate(str(path), "text")
+    if len(sources) > 1:
+        raise DataError("is a folder, not an ARPA file", file=path)
+    for line in whole_lines(SourceReader(sources[0], DataConfig(), Repairs())):
         try:
-            rows.append((float(parts[0]), parts[1], float(parts[2]) if len(parts) > 2 else 0.0))
-        except (IndexError, ValueError):
-            reason = f"{line.strip()!r} is not `log10 TAB words [TAB log10]`"
+            yield line.number, line.raw.decode()
+        except UnicodeDecodeError as error:
+            raise DataError("invalid UTF-8", file=path, line=line.number, column=error.start + 1) from None
+
+
+def _section(path: str | Path, first: int, length: int, lines: Iterable[tuple[int, str]], size: int) -> _Section:
+    rows: list[tuple[float, str, float]] = []
+    for number, line in lines:
+        try:
+            log_prob, text, backoff = f"{line}\t0".split("\t")[:3]
+            row = float(log_prob), text, float(backoff)
+        except ValueError:
+            reason = f"{brief(line.strip())} is not `log10 TAB words [TAB log10]`"
             raise DataError(reason, file=path, line=number) from None
+        if not (row[0] < ROUNDING and abs(row[2]) < LARGEST):  # NaN neither
+            reason = f"{brief(line.strip())} has a probability above 1 or a back-off that is no number"
+            raise DataError(reason, file=path, line=number)
+        words = text.split(" ")
+        if len(words) != length or "" in words:
+            raise DataError(f"{brief(text)} is not {length} words", file=path, line=number)
+        rows.append(row)
+    if len(rows) < size:
+        reason = f"the file ends after {len(rows)} of {size} {length}-grams"
+        raise DataError(reason, file=path, line=first + len(rows), remedy="copy or create it again")
     log_probs, texts, backoffs = zip(*rows, strict=True) if rows else ((), (), ())
     return _Section(_nats(log_probs), list(texts), _nats(backoffs), first)
+
+
+def _check(path: str | Path, line: int, limit: str, size: int, what: str) -> None:
+    check_limit(limit, size, what, lambda reason: DataError(reason, file=path, line=line))
 
 
 def _log10(values: Any) -> list[float]:
@@ -178,9 +226,7 @@ def _code(character: str) -> str:
 
 
 def _unescape(text: str) -> str:
-    return ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
-
-
-def _open(path: str | Path, mode: str) -> Any:
-    opener: Any = gzip.open if str(path).endswith(".gz") else open
-    return opener(path, mode, encoding="utf-8", newline="\n")
+    """Codes of no character are left as they are."""
+    codes = {code: int(code, 16) for code in ESCAPED.findall(text)}
+    valid = {code for code, number in codes.items() if number < sys.maxunicode + 1 and number not in SURROGATES}
+    return ESCAPED.sub(lambda match: chr(codes[match[1]]) if match[1] in valid else match[0], text)

@@ -1,6 +1,8 @@
 """ARPA files: round trips, and agreement with KenLM as an independent reader."""
 
+import gzip
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -159,9 +161,27 @@ def test_any_token_can_be_escaped_as_a_word(word: str) -> None:
     ("change", "reason"),
     [
         (lambda text: text.replace("\\end\\", ""), "ends before"),
-        (lambda text: "hello\n", "ends before"),
-        (lambda text: "\\data\\\n\\end\\\n", "no section"),
-        (lambda text: text.replace("ngram 2=", "engram 2="), "no count given"),
+        (lambda text: "hello\n", "line 1: not an ARPA file"),
+        (lambda text: "\\data\\\n\\end\\\n", "line 2: it has no section"),
+        (lambda text: text.replace("ngram 2=", "engram 2="), "line 3: 'engram 2=4' is no part of an ARPA file"),
+        (lambda text: re.sub("ngram 2=.*\nngram 3=.*\n", "", text), r"no count given for \\2-grams"),
+        (lambda text: text.replace("ngram 2=", "ngram 7="), "line 3: 'ngram 7=4' is out of order"),
+        (lambda text: text.replace("\\2-grams", "\\3-grams"), r"\\2-grams: should come before \\3-grams:"),
+        (lambda text: text.replace("ngram 2=4", "ngram 2=3"), "is no part of an ARPA file here; or a count"),
+        (lambda text: text.replace("ngram 1=", "ngram 1=999999999999"), "line 12: '' is not `log10"),
+        (lambda text: text.replace("ngram 3=", "ngram 3=99"), r"'' is not `log10"),
+        (lambda text: text[: text.index("\n\n\\end")] + "\n", "ends before"),
+        (
+            lambda text: text.replace("ngram 3=", "ngram 3=99").split("\n\n\\end")[0],
+            "the file ends after 3 of 993 3-grams",
+        ),
+        (lambda text: _orders(text, 100), "the order is 65, but at most 64"),
+        (lambda text: text.replace("\ta\t", "\tb\t"), "line 7: duplicate word 'b'"),
+        (lambda text: text.replace("\ta\t", "\t\t"), "'' is not 1 words"),
+        (lambda text: re.sub(".*\ta b\t", "nan\ta b\t", text), "a probability above 1"),
+        (lambda text: re.sub(".*\ta b\t", "0.5\ta b\t", text), "a probability above 1"),
+        (lambda text: re.sub("\ta b\t.*", "\ta b\tinf", text), "a back-off that is no number"),
+        (lambda text: text.replace("\tb c\t", "\tb \udcff\t"), "line 16, column 12: invalid UTF-8"),
         (lambda text: text.replace("\t", " "), "line 7: .*is not `log10 TAB words"),
         (lambda text: text.replace("\ta b\t", "\ta b c\t"), r"'a b c' is not 2 words"),
         (lambda text: text.replace("\ta b c", "\tc b c"), r"context of 'c b c'"),
@@ -172,6 +192,62 @@ def test_any_token_can_be_escaped_as_a_word(word: str) -> None:
 def test_damaged_file_is_rejected_with_the_line(change: Any, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "model.arpa"
     write_arpa(fitted([[1, 2, 3]], 4, order=3), ["<eos>", "a", "b", "c"], path)
-    path.write_text(change(path.read_text()))
+    path.write_text(change(path.read_text()), errors="surrogateescape")
     with pytest.raises(DataError, match=reason):
         read_arpa(path)
+
+
+def _orders(text: str, count: int) -> str:
+    return text.replace("ngram 3=", "".join(f"ngram {n}=0\n" for n in range(3, count)) + f"ngram {count}=")
+
+
+def test_damaged_gzip_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.arpa.gz"
+    write_arpa(fitted([[1, 2, 3]], 4, order=3), ["<eos>", "a", "b", "c"], path)
+    whole = path.read_bytes()
+    for content in (whole[:-20], whole[:40] + b"\0\0\0" + whole[43:], b"plain"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"model\.arpa\.gz: damaged gzip data"):
+            read_arpa(path)
+    monkeypatch.setenv("ELMAN_LIMITS", "unpacked_bytes=1e6")
+    path.write_bytes(gzip.compress(b"\n" * 10**7))
+    with pytest.raises(DataError, match="unpacks to more than 200 times its size"):
+        read_arpa(path)
+    with pytest.raises(DataError, match="no such file"):
+        read_arpa(tmp_path / "other.arpa")
+
+
+def mutated(content: bytes, random: np.random.Generator) -> bytes:
+    """With one to three bytes or lines changed, left out, doubled, or replaced by what parsers stumble over."""
+    unit = random.choice(["bytes", "lines"])
+    parts = [content[i : i + 1] for i in range(len(content))] if unit == "bytes" else content.splitlines(keepends=True)
+    for _ in range(random.integers(1, 4)):
+        place, other = random.integers(len(parts), size=2).tolist()
+        strange = random.choice(
+            [b"\xff", b"\0", b"9" * 30, b"-", b"nan", b"\t", b" ", b"\r", b"\\3-grams:\n", b"1e400"]
+        )
+        parts[place] = [b"", parts[other], 2 * parts[place], bytes(strange), random.bytes(1)][random.integers(5)]
+    return b"".join(parts[: random.integers(len(parts))] if random.random() < 0.1 else parts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["arpa", "arpa.gz"])
+def test_mutated_files_are_read_or_refused(suffix: str, tmp_path: Path) -> None:
+    """Catches: UnicodeDecodeError, EOFError, IndexError, OverflowError."""
+    path, random = tmp_path / f"model.{suffix}", np.random.default_rng(0)
+    write_arpa(fitted(regular(200, vocab_size=5), 6, order=3), ["<eos>", "<unk>", "a", "b", "c", "d"], path)
+    content, read = path.read_bytes(), 0
+    for number in range(300):
+        changed = mutated(content, random)
+        if suffix.endswith("gz") and number % 2:
+            changed = gzip.compress(mutated(gzip.decompress(content), random))
+        path.write_bytes(changed)
+        try:
+            model, words = read_arpa(path)
+        except DataError:
+            continue
+        read += 1
+        losses, _ = model.losses(torch.tensor([[EOS, 1]]), torch.tensor([[1, 1]]))
+        assert len(words) == model.vocab_size
+        assert not losses.isnan().any()
+    assert 0 < read < 200
