@@ -5,6 +5,7 @@ An interrupted write leaves only names that start with `ASIDE`, which the next h
 """
 
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -131,6 +132,12 @@ def remove(path: Path) -> None:
     else:
         with _operation("remove", path):
             path.unlink()
+
+
+def sha256_of(path: Path) -> str:
+    """Hash of a file of any size."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def temporary_path(path: Path) -> Path:

@@ -8,11 +8,14 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from elman.errors import ConfigError, ElmanError, RunError
+from elman.errors import ConfigError, DataError, ElmanError, RunError, first_line
 from elman.limits import limits
 from elman.plain_yaml import parse_yaml
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def read_bytes(
@@ -68,3 +71,15 @@ def parse_json(text: str | bytes, path: str | Path, error: type[ElmanError] = Ru
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
         raise error(f"{path}: not valid JSON: {' '.join(str(problem).split())[:200]}") from None
+
+
+def read_array(path: Path) -> "NDArray[Any]":
+    """A .npy file, memory-mapped, so that a header cannot ask for more than the file holds."""
+    import numpy as np
+
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as problem:  # numpy parses headers as Python literals, and raises what the parser does
+        raise DataError(f"damaged array: {first_line(problem)}", file=path) from None

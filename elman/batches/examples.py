@@ -17,8 +17,10 @@ from elman import files
 from elman.batches.batch import EpochBatches
 from elman.batches.documents import POOL, bucket_order
 from elman.batches.groups import groups
+from elman.batches.store import AGAIN, check_hashes, hashes
 from elman.errors import DataError
 from elman.shapes import Lengths
+from elman.untrusted import read_array
 
 Value = int | float | NDArray[Any]  # a scalar or a row
 
@@ -130,16 +132,17 @@ class ExampleStore:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             self.count, self.fingerprint = int(content["count"]), str(content["fingerprint"])
+            check_hashes(self.folder, content.get("files", {}))
             self.columns = {field: self._load(field) for field in content["plain"]}
             self.ragged = {field: (self._load(field), self._load(f"{field}.ends")) for field in content["ragged"]}
         except FileNotFoundError as error:
             raise DataError("no such example store, or its creation was interrupted", file=error.filename) from None
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-            raise DataError(f"damaged example store: {error}", file=path, remedy="create it again") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+            raise DataError(f"damaged example store: {error}", file=path, remedy=AGAIN) from None
         wrong = [name for name, column in self.columns.items() if len(column) != self.count]
         wrong += [name for name, (flat, ends) in self.ragged.items() if not _fits(flat, ends, self.count)]
         if wrong:
-            raise DataError(f"damaged example store: {', '.join(wrong)}", file=path, remedy="create it again")
+            raise DataError(f"damaged example store: {', '.join(wrong)}", file=path, remedy=AGAIN)
 
     def __len__(self) -> int:
         return self.count
@@ -163,7 +166,9 @@ class ExampleStore:
             else:
                 np.save(folder / f"{name}.{field}.npy", np.asarray(parts))
         plain, ragged = ([field for field, one in is_ragged.items() if one is kind] for kind in (False, True))
+        names = [f"{name}.{field}.npy" for field in is_ragged] + [f"{name}.{field}.ends.npy" for field in ragged]
         content = {"count": len(rows), "fingerprint": fingerprint, "plain": plain, "ragged": ragged}
+        content["files"] = hashes(folder, names)
         files.atomic_write(folder / f"{name}.json", json.dumps(content).encode())
         return cls(folder, name)
 
@@ -180,7 +185,7 @@ class ExampleStore:
         return Examples(fields, unit)
 
     def _load(self, field: str) -> NDArray[Any]:
-        return np.load(self.folder / f"{self.name}.{field}.npy", mmap_mode="r", allow_pickle=False)
+        return read_array(self.folder / f"{self.name}.{field}.npy")
 
 
 class Buckets(EpochBatches):

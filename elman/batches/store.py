@@ -13,13 +13,15 @@ from pydantic import BaseModel, Field, ValidationError
 
 from elman import files
 from elman.corpus.document import Document
-from elman.errors import DataError
+from elman.errors import DataError, first_line
 from elman.tokenizers import EOS_ID, Tokenizer
 
 GROUP = 2**20  # characters that are encoded together: bounds memory
 GROUP_DOCUMENTS = 2**13
 
 
+AGAIN = "elman train --resume encodes the data again"
+Hashes = dict[str, tuple[int, str]]
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -43,6 +45,7 @@ class _Metadata(BaseModel):
     vocab_size: int
     tokenizer: str = ""
     marks: tuple[int, int] = (EOS_ID, EOS_ID)  # end and start token
+    files: Hashes = {}  # empty in stores of earlier versions
 
 
 class TokenStore:
@@ -66,8 +69,8 @@ class TokenStore:
                 self.starts = np.load(file, allow_pickle=False)
                 if file.read(1):
                     raise ValueError("trailing bytes")
-        except (OSError, ValueError, EOFError) as error:
-            raise _damaged(starts, str(error)) from None
+        except Exception as error:  # numpy parses headers as Python literals, and raises what the parser does
+            raise _damaged(starts, first_line(error)) from None
         if self.starts.dtype != np.int64 or self.starts.shape != (self.facts.documents + 1,):
             raise _damaged(starts, f"{self.starts.dtype} {self.starts.shape} != {self.facts.documents} documents")
         if self.starts[0] != 0 or self.starts[-1] != self.facts.tokens or (np.diff(self.starts) < 1).any():
@@ -82,7 +85,8 @@ class TokenStore:
             raise DataError("no such token store, or its creation was interrupted", file=path) from None
         except (OSError, ValidationError) as error:
             raise _damaged(path, str(error)) from None
-        return cls(Path(folder), name, metadata)
+        check_hashes(path.parent, metadata.files)
+        return cls(path.parent, name, metadata)
 
     @classmethod
     def build(
@@ -113,9 +117,10 @@ class TokenStore:
             vocab_size=tokenizer.vocab_size,
             tokenizer=tokenizer.name,
             marks=(tokenizer.eos_id, tokenizer.start_id),
+            files=hashes(folder, (f"{name}.tokens", f"{name}.starts")),
         )
         files.atomic_write(path, metadata.model_dump_json(indent=1).encode())
-        return cls.open(folder, name)
+        return cls(folder, name, metadata)
 
     def document(self, index: int) -> NDArray[np.integer[Any]]:
         """The ids of one document, including `<eos>`."""
@@ -169,5 +174,18 @@ def _count(facts: TextCounts, document: Document, ids: NDArray[np.int32], tokeni
         facts.unknown_bytes += sum(len(text.encode("utf-8", "surrogatepass")) for text in unknowns)
 
 
+def hashes(folder: Path, names: Iterable[str]) -> Hashes:
+    """Size and SHA-256 of the files of a store, for the JSON file that is written last."""
+    return {name: ((folder / name).stat().st_size, files.sha256_of(folder / name)) for name in names}
+
+
+def check_hashes(folder: Path, expected: Hashes) -> None:
+    """DataError if a file of a store is not as it was written."""
+    for name, (size, digest) in expected.items():
+        path = folder / Path(name).name
+        if not path.is_file() or path.stat().st_size != size or files.sha256_of(path) != digest:
+            raise DataError("damaged: changed since it was written", file=folder / name, remedy=AGAIN)
+
+
 def _damaged(path: Path, reason: str) -> DataError:
-    return DataError(f"damaged token store: {reason}", file=path, remedy="create it again")
+    return DataError(f"damaged token store: {reason}", file=path, remedy=AGAIN)

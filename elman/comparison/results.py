@@ -15,13 +15,14 @@ from elman.comparison.parquet import write_parquet
 from elman.comparison.plan import Entrant, Job
 from elman.comparison.race import RaceRun
 from elman.comparison.ranking import Scores, Verdict, rank
-from elman.errors import ElmanError, MissingExtra
+from elman.errors import ElmanError, MissingExtra, RunError
 from elman.jsonable import jsonable
 from elman.pipeline.results import look_up
 from elman.pipeline.tasks import PreparedData
 from elman.pipeline.tasks.race import ExampleValues, Measure
 from elman.pipeline.trained_model import load
 from elman.runs import FileManifest, atomic_write, read_metrics
+from elman.untrusted import read_array
 
 PARQUET = "results.parquet"
 CLASS_KEYS = ("from", "to", "tokens")  # of a table by length or frequency, beside its mean value
@@ -161,8 +162,10 @@ def example_values(job: Job, prepared: PreparedData, split: str) -> ExampleValue
     values, tables = job.folder / "units.npy", job.folder / "classes.json"
     if values.exists() and tables.exists():
         kept = job.read(tables.name)
-        numbers, weights = np.load(values)
-        return ExampleValues(numbers, weights, kept)
+        numbers = read_array(values)
+        if numbers.shape[:1] != (2,) or numbers.ndim != 2 or numbers.dtype != np.float64:
+            raise RunError(f"{values}: not the values and weights of examples; delete it to have them computed again")
+        return ExampleValues(numbers[0], numbers[1], kept)
     trained = load(job.folder)
     found = trained.task.example_values(trained, prepared, split)
     memory = BytesIO()
@@ -200,7 +203,7 @@ def _costs(running: RaceRun, entrant: Entrant, jobs: Sequence[Job], row: dict[st
 def curve(job: Job) -> list[tuple[int, float, float]]:
     """(tokens, validation loss, seconds) of every validation."""
     path = job.folder / "metrics.jsonl"
-    records = read_metrics(path) if path.exists() else []
+    records = read_metrics(path) if job.done or path.exists() else []
     return [
         (record["tokens"], record["valid_loss"], record["clock"]["seconds"])
         for record in records

@@ -116,6 +116,7 @@ class Session:
             if resuming:
                 world.lead(self.run.adopt)
                 self.run.manifest.check()
+                world.lead(lambda: self.run.manifest.forget(self.run.metrics.name))
             self._prepare(agreed(stored_recipe(self.run), recipe) if resuming else recipe)
             self.notes += self._restore() if resuming else []
         except Exception:
@@ -216,7 +217,7 @@ class Session:
 
     def _save(self, tensors: dict[str, torch.Tensor]) -> None:
         assert self.metrics is not None
-        facts = {"trainer": self.trainer.facts(), "metrics": self.metrics.position()}
+        facts = {"trainer": self.trainer.facts(), "metrics": list(self.metrics.position())}
         facts |= {"fingerprints": self.prepared.fingerprints(), "environment": _exactness(self.device)}
         facts |= {"sources": sources(self.model), **HAS_MANIFEST}
         self.last.save(Checkpoint(self.trainer.step, self.model.state_dict(), tensors, facts))
@@ -253,6 +254,7 @@ class Session:
         if not self.best.empty:
             self.best.load().load_into(self.model, self.run.folder)
         results = final_results(self)
+        self.run.manifest.record(self.run.metrics.name)
         self.run.manifest.write("results.json", json.dumps(results, indent=2, ensure_ascii=False).encode())
         return results
 

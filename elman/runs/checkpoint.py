@@ -38,6 +38,11 @@ class Checkpoint:
 
     def load_into(self, model: Any, run: str | Path) -> None:
         """Sets the weights of a model; CheckpointError if they do not fit it. On the meta device it only checks."""
+        for name, own in model.state_dict().items():
+            if name in self.weights and self.weights[name].is_floating_point() != own.is_floating_point():
+                raise CheckpointError(
+                    f"{run}: the weights do not fit the model in config.yaml: {name} has another type"
+                )
         meta = any(weight.is_meta for weight in model.parameters())
         try:
             model.load_state_dict({name: one.to("meta") if meta else one for name, one in self.weights.items()})

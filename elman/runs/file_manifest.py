@@ -4,18 +4,21 @@ A file is listed before it is written, and has two hashes while it is replaced, 
 valid folder.
 """
 
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
 from elman import files
-from elman.errors import RunError
+from elman.errors import RunError, brief
 from elman.limits import limits
 from elman.runs.manifest import MANIFEST, parse_signed, signed
 from elman.untrusted import read_bytes
 
 PATTERNS = ("*.yaml", "*.json", "*.npy", "data/*.json")
 UNLISTED = {MANIFEST, "environment.json"}  # nothing depends on these
+LOG = "metrics.jsonl"  # listed once the run has ended
+INSIDE = re.compile(r"(data/)?\w[\w.-]{0,200}")  # names that may be listed
 REBUILT = "data/"  # encoded again from the data where they were changed
 Hashes = Mapping[str, list[str]]
 
@@ -60,6 +63,12 @@ class FileManifest:
             self._save({**before, **now})
         return True
 
+    def forget(self, name: str) -> None:
+        """Lists a file no more, before it changes."""
+        before = self._hashes()
+        if name in before:
+            self._save({one: hashes for one, hashes in before.items() if one != name})
+
     def write(self, name: str, data: bytes) -> None:
         """Writes or replaces a file, atomically with its hash."""
         before, new, present = self._hashes(), sha256(data).hexdigest(), self._hash(name)
@@ -78,6 +87,7 @@ class FileManifest:
         except RunError:
             before = {}
         names = sorted({str(path.relative_to(self.folder)) for one in PATTERNS for path in self.folder.glob(one)})
+        names += [LOG] * (LOG in before and (self.folder / LOG).exists())
         now = {name: [self._hash(name)] for name in names if name not in UNLISTED}
         if before != now or not self.exists:
             self._save(now)
@@ -97,6 +107,8 @@ class FileManifest:
             return {}
         try:
             found = parse_signed(read_bytes(self.path, limits().json_bytes), self.path)["files"]
+            if elsewhere := next((name for name in found if not INSIDE.fullmatch(name)), None):
+                raise RunError(f"{self.path}: lists {brief(elsewhere)}, which is no file of a run")
             return {str(name): [str(one) for one in hashes] for name, hashes in found.items()}
         except (RunError, KeyError, AttributeError, TypeError) as error:
             reason = str(error) if isinstance(error, RunError) else f"{self.path}: lists no files"

@@ -4,6 +4,7 @@ import json
 import os
 import warnings
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from elman import files
 from elman.errors import RunError
 from elman.files import RunWarning
 from elman.jsonable import jsonable
+
+Position = tuple[int, str]  # size, and hash of the log up to there
 
 
 class MetricsLog:
@@ -25,31 +28,37 @@ class MetricsLog:
         complete = _complete(data)
         if complete < len(data):
             files.truncate(self.path, complete)
+        self._digest = sha256(data[:complete])
 
     def write(self, record: dict[str, Any]) -> None:
         """Appends one line, unbuffered. Numbers that are not finite become null."""
         before = self._size()
+        line = (json.dumps(jsonable(record), allow_nan=False) + "\n").encode()
         try:
-            files.append(self.path, (json.dumps(jsonable(record), allow_nan=False) + "\n").encode())
+            files.append(self.path, line)
+            self._digest.update(line)
         except RunError:
             with suppress(RunError):
                 files.truncate(self.path, before)  # else the next line would be appended to an incomplete one
             raise
 
-    def position(self) -> int:
-        """Size in bytes, fsynced, so that a checkpoint is never ahead of the log."""
+    def position(self) -> Position:
+        """Size in bytes, fsynced, so that a checkpoint is never ahead of the log; and the hash of the log."""
         files.sync_file(self.path)
-        return self._size()
+        return self._size(), self._digest.hexdigest()
 
-    def truncate_to(self, position: int) -> None:
-        """Removes lines after a checkpoint, so that the log of a resumed run equals that of an uninterrupted one."""
-        before = _read(self.path)[:position]
-        if _complete(before) < position:
+    def truncate_to(self, position: Position | int) -> None:
+        """Removes lines after a checkpoint, so that the log of a resumed run equals that of an uninterrupted one.
+        Checkpoints of earlier versions have no hash."""
+        size, digest = (position, "") if isinstance(position, int) else position
+        before = _read(self.path)[:size]
+        self._digest = sha256(before)
+        if _complete(before) < size or digest not in ("", self._digest.hexdigest()):
             raise RunError(
-                f"{self.path}: the checkpoint was saved at byte {position}, which is not the end of a line here; "
-                "the log was modified: restore it, or use another --run"
+                f"{self.path}: changed before byte {size}, where the checkpoint was saved; restore it, or use another "
+                "--run"
             )
-        files.truncate(self.path, position)
+        files.truncate(self.path, size)
 
     def _size(self) -> int:
         return os.path.getsize(self.path)

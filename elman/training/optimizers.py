@@ -10,6 +10,9 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from elman.training.config import TrainingConfig
 from elman.training.learning_rates import DEFAULT_LEARNING_RATE
 
+MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
+STATES: dict[type, set[str]] = {SGD: {"momentum_buffer"}, Adam: MOMENTS, AdamW: MOMENTS}
+
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -47,10 +50,16 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
+    """ValueError where these are not states of the optimizer's parameters."""
     state: dict[int, dict[str, Tensor]] = {}
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
     for key, value in tensors.items():
         index, _, name = key.partition(".")
+        if value.shape not in (parameters[int(index)].shape, ()):
+            raise ValueError(f"{key} is no state of the optimizer")
         state.setdefault(int(index), {})[name] = value
+    if any(one.keys() != STATES[type(optimizer)] for one in state.values()):
+        raise ValueError("the states of the optimizer are incomplete")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

@@ -70,7 +70,16 @@ def test_damaged_store_is_rejected(tmp_path, damage):
         np.save(tmp_path / "train.text.ends.npy", np.array([5, 4]))
     else:
         (tmp_path / "train.text.npy").unlink()
-    with pytest.raises(DataError, match="example store"):
+    with pytest.raises(DataError, match=r"example store|npy: damaged"):
+        ExampleStore(tmp_path, "train")
+
+
+@pytest.mark.parametrize("name", ["text", "text.ends", "label"])
+def test_a_changed_value_is_found(tmp_path, name):
+    store_of(tmp_path, [3, 1])
+    path = tmp_path / f"train.{name}.npy"
+    path.write_bytes(path.read_bytes()[:-8] + bytes(8))
+    with pytest.raises(DataError, match=rf"train\.{name}\.npy|damaged"):
         ExampleStore(tmp_path, "train")
 
 

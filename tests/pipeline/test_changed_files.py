@@ -8,6 +8,7 @@ from whole_runs import run
 import elman
 from elman.cli.main import main
 from elman.errors import DataError, RunError
+from elman.pipeline.evaluate import evaluate_run
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def change(path):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "tokenizer.json", "results.json", "manifest.json"])
+@pytest.mark.parametrize("name", ["config.yaml", "tokenizer.json", "results.json", "metrics.jsonl", "manifest.json"])
 def test_a_changed_file_is_refused_by_name(place, name, capsys):
     change(place / name)
     for use in (lambda: elman.load("run"), lambda: run(None)):
@@ -80,8 +81,16 @@ def test_data_rebuilt_from_wrong_data_once_is_built_again(place, tmp_path):
     assert run(None)[-1].kind == "result"
 
 
-def test_damaged_stored_data_is_encoded_again(place):
-    before = (place / "data" / "train.json").read_bytes()
-    change(place / "data" / "train.json")
+@pytest.mark.parametrize("name", ["train.json", "train.tokens", "train.starts", "valid.tokens"])
+def test_damaged_stored_data_is_encoded_again(place, name):
+    """Catches ids that the size of their file does not tell from others."""
+    before = (place / "data" / name).read_bytes()
+    change(place / "data" / name)
     assert run(None)[-1].kind == "result"
-    assert (place / "data" / "train.json").read_bytes() == before
+    assert (place / "data" / name).read_bytes() == before
+
+
+def test_damaged_stored_data_is_not_evaluated(place):
+    change(place / "data" / "valid.tokens")
+    with pytest.raises(DataError, match=r"valid\.tokens: damaged: changed since it was written .*--resume encodes"):
+        evaluate_run("run")

@@ -1,6 +1,5 @@
 """A Hugging Face folder on disk: config.json, and safetensors, single or sharded; pickled weights are rejected."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from elman import untrusted
 from elman.errors import DataError
 from elman.layers.base import at_least_float32
 from elman.limits import check_setting
@@ -112,13 +112,10 @@ def is_hugging_face(folder: str | Path) -> bool:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object; a missing file is a readable error."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         remedy = "a Hugging Face folder has a config.json and a model.safetensors"
-        raise DataError("no such file", file=path, remedy=remedy) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"cannot be read as JSON: {error}", file=path) from None
+        raise DataError("no such file", file=path, remedy=remedy)
+    content = untrusted.read_json(path, DataError, follow_links=True)
     if not isinstance(content, dict):
         raise DataError(f"is a {type(content).__name__}, not an object", file=path)
     return content

@@ -128,7 +128,11 @@ class _Weights:
         """All weights of our model; one that is missing, misshapen or left over is an error."""
         family, ours = self.family, dict[str, Tensor]()
         for row in family.rows(model):
-            weight, expected = row.join(self.read), model.get_parameter(row.ours)
+            expected = model.get_parameter(row.ours)
+            try:
+                weight = row.join(self.read)
+            except RuntimeError as error:
+                raise DataError(f"{' and '.join(row.theirs)} do not fit together: {error}", file=self.folder) from None
             if weight.shape != expected.shape:
                 found, implied = tuple(weight.shape), tuple(expected.shape)
                 reason = f"{' with '.join(row.theirs)} has shape {found}, but {CONFIG} implies {implied}"

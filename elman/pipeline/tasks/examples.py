@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from elman.batches import Buckets, Examples, ExampleStore, length_batches
 from elman.corpus import Corpus, Repairs
+from elman.corpus.stored_corpus import StoredCorpus
 from elman.errors import DataError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.pipeline.tasks.base import EvaluationResult, PreparedData, Task, data_changed
@@ -76,6 +77,8 @@ class ExampleTask(Task):
         try:
             store = ExampleStore(folder, split)
         except DataError:  # not there, or damaged
+            if isinstance(corpus, StoredCorpus):
+                raise
             repairs = Repairs()
             rows = list(self.rows(corpus, split, repairs))
             corpus.notice(split, repairs)

@@ -62,6 +62,8 @@ class StreamTask(Task):
         try:
             store = TokenStore.open(folder, split)
         except DataError:  # not there, or damaged
+            if isinstance(corpus, StoredCorpus):
+                raise
             store = TokenStore.build(corpus.documents(split), self.tokenizer, folder, split, fingerprint)
         if store.fingerprint != fingerprint:
             raise data_changed(folder.parent)

@@ -1,0 +1,65 @@
+"""Generated C++ under AddressSanitizer and UndefinedBehaviorSanitizer, in processes of their own: a short form of
+`python -m benchmarks.attack.sanitizers`, which runs all laws of the native engines so."""
+
+import sys
+
+import pytest
+from processes import ROOT, run_python
+
+sys.path.insert(0, str(ROOT))  # benchmarks are beside the package
+
+from benchmarks.attack.sanitizers import environment
+
+VARIABLES = environment()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(VARIABLES is None, reason="needs GCC with its sanitizers"),
+]
+PATHS = "import sys; sys.path[:0] = ['tests/models/ngram', 'tests/laws', 'tests']\n"
+STEPS = """
+from test_native_laws import assert_steps_agree, model_of
+assert_steps_agree(model_of("lstm", {}))
+assert_steps_agree(model_of("attention", {"num_heads": 3, "positions": "rotary", "context": 4}))
+"""
+TABLES = """
+import torch
+from test_ngram_tables import HOSTILE, MODEL, VOCABULARY, hostile
+from elman.compiler.cpu.step import Runner, compile_step
+from elman.models.ngram import NGram
+
+NGram.check = lambda self: None
+for case in HOSTILE:
+    name = HOSTILE[case][0]
+    wrong = hostile(case)[name].to(MODEL.state_dict()[name].dtype)
+    if wrong.shape == MODEL.state_dict()[name].shape:  # what its size does not betray
+        model = NGram(MODEL.config, VOCABULARY)
+        model.load_state_dict({**MODEL.state_dict(), name: wrong})
+        runner = Runner(compile_step(model), [model.initial_state(1)])
+        for token in (*range(VOCABULARY), VOCABULARY, -5, 2**62):
+            runner.step(torch.tensor([token]))
+"""
+OVERFLOW = """
+import ctypes, torch
+from elman.compiler.cpu.build import library
+values = torch.zeros(64)
+library('extern "C" void beside(float* values, long place) { values[place] = 1; }').beside(
+    ctypes.c_void_p(values.data_ptr()), ctypes.c_long(64))
+"""
+
+
+def run(code: str):
+    return run_python("-c", PATHS + code, cwd=ROOT, env={**VARIABLES, "PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.parametrize("code", [STEPS, TABLES], ids=["steps", "unchecked tables of n-grams"])
+def test_compiled_code_stays_inside_its_arrays(code):
+    """Catches: a log-probability written to where a key says, though the keys are not sorted."""
+    ended = run(code)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+def test_a_write_beside_an_array_is_found():
+    """Else the test above could not fail."""
+    ended = run(OVERFLOW)
+    assert ended.returncode != 0
+    assert "AddressSanitizer: heap-buffer-overflow" in ended.stderr
