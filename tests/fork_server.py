@@ -24,13 +24,16 @@ def ask(path: str, arguments: list[str]) -> int:
     """The client: passes its streams to the server and returns the exit code of the command."""
     server = socket.socket(socket.AF_UNIX)
     server.connect(path)
+    passed_on = (signal.SIGINT, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # until there is someone to pass them on to
     request = json.dumps({"arguments": arguments, "cwd": os.getcwd(), "environment": dict(os.environ)}).encode()
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", STREAMS))
     server.sendmsg([len(request).to_bytes(4, "big")], [rights])
     server.sendall(request)
     child = int(server.recv(64))
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in passed_on:
         signal.signal(number, lambda received, _: os.kill(child, received))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
     code = int(server.recv(64) or 1)
     if code < 0:
         os.kill(os.getpid(), -code)

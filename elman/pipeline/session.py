@@ -106,6 +106,8 @@ def default_run(recipe: Recipe) -> Path:
 class Session:
     """A run in one process; of several only the leader writes files."""
 
+    saved = interrupted = False  # once training has ended, and whether by a stop signal to any process
+
     def __init__(self, recipe: Recipe, folder: Path, resume: bool, world: World, stack: ExitStack):
         self.world, self.run = world, Run(folder)
         resuming = bool(world.from_leader(resume and self.run.config.exists()))
@@ -170,10 +172,14 @@ class Session:
                 self.world.lead(partial(self._save_best, report.values["valid_loss"]))
             if self.metrics and report.kind in LOGGED:
                 self.metrics.write(report.plain())
+            if report.kind == "end":
+                self.saved = True  # before looking for a signal: one that comes later ends the process itself
+                self.interrupted = INTERRUPTED in (self.trainer.asked, self.trainer.ended)
+                report.values["reason"] = INTERRUPTED if self.interrupted else self.trainer.ended
             yield report
             if report.kind == "validation" and (texts := self.samples.pop()):
                 yield replace(report, kind="sample", values={"texts": texts}, weights=self._weights)
-        if self.world.leads and self.trainer.ended != INTERRUPTED:
+        if self.world.leads and not self.interrupted:
             yield Report("result", self.trainer.step, tokens=self.trainer.tokens, values=self._finish())
 
     def describe(self) -> dict[str, Any]:
@@ -277,14 +283,15 @@ def _explain_layers(model: Any, batch: int, time: int) -> list[str]:
 def _orderly_interrupt(session: Session) -> Iterator[None]:
     """The first stop signal ends training after this step, with a checkpoint; the second acts as usual.
 
-    Not under torchrun, which may pass a signal on twice, and itself kills processes that take too long.
+    Not under torchrun, which may pass a signal on twice or late, and itself kills processes that take too long.
     """
     insists = not under_torchrun()
 
     def ask(number: int, frame: Any) -> None:
-        if session.trainer.ended is not None:  # training has ended: nothing to save
-            signal.signal(number, before[number])
-            signal.raise_signal(number)
+        if session.saved:
+            if insists or not session.interrupted:
+                signal.signal(number, before[number])
+                signal.raise_signal(number)
             return
         if number != HANGUP and insists:
             signal.signal(number, before[number])
@@ -294,6 +301,8 @@ def _orderly_interrupt(session: Session) -> Iterator[None]:
 
     with stop_signals(ask) as before:
         yield
+        if session.interrupted and not insists:
+            before.update(dict.fromkeys(before, signal.SIG_IGN))  # this process ends, but first says how to resume
 
 
 def _exactness(device: torch.device) -> dict[str, Any]:

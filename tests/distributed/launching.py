@@ -31,7 +31,8 @@ def launch(
     program = ["--no-python", "--", *python, "-m"] if forked else ["-m", "--"]
     command = [*python, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--max-restarts", str(restarts)]
-    command += ["--monitor-interval", "0.1", *program, "elman", "train", "recipe.json", "--run", "run", *options]
+    command += ["--monitor-interval", "0.1", "--shutdown-timeout", str(HANG), *program]
+    command += ["elman", "train", "recipe.json", "--run", "run", *options]
     settings = environment(CUDA_VISIBLE_DEVICES="", ELMAN_TESTED_JOB=str(folder), **variables)
     with (folder / "log.txt").open("w") as log:
         job = subprocess.Popen(command, cwd=folder, env=settings, stdout=log, stderr=log)

@@ -20,6 +20,7 @@ from whole_runs import at_step, left, notes, run
 import elman
 from elman.errors import ConfigError, DataError, RunError, TrainingError
 from elman.pipeline.resume import agreed
+from elman.processes import STOP_SIGNALS
 from elman.runs import CheckpointFolder, Run
 
 
@@ -85,6 +86,43 @@ def test_under_torchrun_a_second_signal_does_not_cost_the_checkpoint(folder, rec
     monkeypatch.setattr("elman.pipeline.session.under_torchrun", lambda: True)
     run(recipe, signals={"validation": 2 * [signal.SIGINT]})
     assert Run("run").last.load().step == 5
+
+
+@pytest.fixture
+def signal_while_saving(monkeypatch):
+    """SIGINT comes while the first checkpoint is written."""
+    save = CheckpointFolder.save
+
+    def interrupted(self, checkpoint):
+        monkeypatch.setattr(CheckpointFolder, "save", save)
+        signal.raise_signal(signal.SIGINT)
+        return save(self, checkpoint)
+
+    monkeypatch.setattr(CheckpointFolder, "save", interrupted)
+
+
+@pytest.mark.slow
+def test_a_signal_while_the_last_checkpoint_is_saved_does_not_cost_it(folder, recipe, signal_while_saving):
+    recipe["training"] |= {"max_steps": 3, "save_every": 0}
+    assert run(recipe)[-1].values["reason"].startswith("interrupted")
+    assert Run("run").last.load().step == 3
+    assert run(recipe)[-1].kind == "result"
+
+
+@pytest.mark.slow
+def test_under_torchrun_a_late_signal_does_not_cost_the_checkpoint(folder, recipe, monkeypatch, signal_while_saving):
+    """All processes stop as soon as one is asked to; the signals of others may come while they save or end."""
+    monkeypatch.setattr("elman.pipeline.session.under_torchrun", lambda: True)
+    monkeypatch.setattr("elman.training.distributed.World.any", lambda world, flag: True)
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        reports = run(recipe, signals={"end": [signal.SIGINT]})
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert reports[-1].values["reason"].startswith("interrupted")
+    assert Run("run").last.load().step == 1
 
 
 def test_under_nohup_a_hangup_is_ignored(folder, recipe, monkeypatch):
