@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Real data sets, for the tests and benchmarks that can use them; without it they are skipped.
 export ELMAN_DATA ?= $(abspath $(firstword $(wildcard data ../shared/data)))
+# Without bytecode each process that a test starts would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test fast check bench docs lock browser clean
 

@@ -148,9 +148,11 @@ def warm_up() -> None:
         if not found.name.endswith("__main__") and not found.name.startswith(("elman.bench", "elman.compiler.triton")):
             with suppress(ImportError):
                 importlib.import_module(found.name)
-    import matplotlib.backends.backend_agg
-    import matplotlib.backends.backend_svg
-    import matplotlib.pyplot  # noqa: F401
+    for name in ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.pyplot"):
+        importlib.import_module(name)
+    for name in ("torch._dynamo", "pandas"):  # as torch's optimizers and pyarrow do at the first use
+        with suppress(ImportError):
+            importlib.import_module(name)
 
 
 if __name__ == "__main__":
