@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import typer
@@ -102,8 +103,14 @@ class RecipeOptions:
             settings |= columns_of(self["columns"], task)
         return settings
 
-    def build_recipe(self, source: str | Path | Mapping[str, Any] | None, dotted: list[str]) -> Any:
-        """The recipe of a file, or of plain settings; over it named options, then --size, then dotted settings."""
+    def build_recipe(
+        self,
+        source: str | Path | Mapping[str, Any] | None,
+        dotted: list[str],
+        kept: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Any:
+        """The recipe of a file, or of plain settings; over it named options, then --size, then dotted settings. `kept`
+        are those of a run to resume that the recipe need not name."""
         from elman.config import parse_overrides
         from elman.pipeline.recipe import read_recipe
         from elman.pipeline.sizes import size_overrides
@@ -115,7 +122,8 @@ class RecipeOptions:
         settings = self.settings(task)
         if self["size"]:
             settings |= size_overrides(self["size"], self["model"] or stored.get("model"), task)
-        return read_recipe(source, settings | parse_overrides(dotted))
+        settings |= parse_overrides(dotted)
+        return read_recipe(source, settings | {key: value for key, value in kept.items() if key not in settings})
 
     def check_targets(self, task: str | None) -> None:
         """Target files belong to translation only."""

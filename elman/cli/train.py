@@ -38,10 +38,10 @@ def train(
     """
     from elman.pipeline import tracking
     from elman.pipeline.recipe import write_recipe
-    from elman.pipeline.resume import source_of
+    from elman.pipeline.resume import kept_widths, source_of
     from elman.pipeline.session import default_run
 
-    built = chosen.build_recipe(source_of(recipe, run, resume), context.obj)
+    built = chosen.build_recipe(source_of(recipe, run, resume), context.obj, kept_widths(run, resume))
     if print_config:
         print(write_recipe(built), end="")
         return

@@ -1,6 +1,8 @@
-"""Labelled texts: records with a label column, or a folder with one sub-folder per label; and their label sets."""
+"""Labelled texts: records with a label column, lines with __label__NAME, or a folder with one sub-folder per label; and
+their label sets."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -13,18 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from elman.corpus.config import Column, TwoColumnConfig
+from elman.corpus.config import TEXT, Column, TwoColumnConfig
 from elman.corpus.corpus import ExampleCorpus
 from elman.corpus.document import SPLITS, Document, Repairs, Split
 from elman.corpus.record_formats import as_text, columns_without_header, read_columns
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source
-from elman.corpus.text import file_documents
+from elman.corpus.text import file_documents, whole_lines
 from elman.errors import ConfigError, DataError, nearest
 from elman.files import atomic_write
 
 BATCH = 1024  # texts that are encoded together
 UNSEEN, CUT = "label not in training: text removed", "text truncated to max_tokens"
+LABEL = re.compile(r"(?<!\S)__label__(\S+)\s*")
 Weights = Literal["none", "balanced"] | dict[str, float]
 
 
@@ -73,18 +76,32 @@ class LabelledCorpus(ExampleCorpus):
         return [self.config.columns, self.config.separator, labels]
 
     def _of_source(self, reader: SourceReader, passage: int | None = None) -> Iterator[LabelledText]:
-        for text in self._file(reader) if reader.source.format == "text" else self._records(reader):
+        for text in self._texts(reader):
             if text.text.strip():
                 yield text
             else:
                 reader.repair("empty text", text.line)
 
-    def _file(self, reader: SourceReader) -> Iterator[LabelledText]:
-        name, limit = reader.source.name, self.config.max_record_bytes
+    def _texts(self, reader: SourceReader) -> Iterator[LabelledText]:
+        if reader.source.format != TEXT:
+            return self._records(reader)
+        name = reader.source.name
         label = next((labels[name] for labels in self._folders.values() if name in labels), None)
-        if label is None:
-            remedy = "give a table (.tsv, .csv), .jsonl or .parquet, or a folder with one sub-folder for each label"
-            raise reader.error("a text file has no labels", remedy=remedy)
+        return self._lines(reader) if label is None else self._file(reader, label)
+
+    def _lines(self, reader: SourceReader) -> Iterator[LabelledText]:
+        """As fastText reads them: words of a line that begin with __label__ are its labels."""
+        for line in whole_lines(reader):
+            names, text = split_labels(reader.decode(line.raw, line.number))
+            if not names and text:
+                remedy = "begin each with __label__NAME, or give a table (.tsv, .csv), .jsonl or .parquet, or a folder "
+                remedy += "with one sub-folder for each label"
+                raise reader.error("the line of a text file has no label", line.number, remedy=remedy)
+            labels = self._labels(reader, names if len(names) > 1 else names[0], line.number, "label") if text else ()
+            yield LabelledText(text, reader.source.name, line.number, labels=labels)
+
+    def _file(self, reader: SourceReader, label: str) -> Iterator[LabelledText]:
+        name, limit = reader.source.name, self.config.max_record_bytes
         pieces, size = list[str](), 0
         for piece in file_documents(reader):
             pieces.append(piece.text)
@@ -113,6 +130,11 @@ class LabelledCorpus(ExampleCorpus):
             remedy += "" if separator else "; if texts may have no label, set data.separator"
             raise reader.error("missing label", line, column, remedy=remedy)
         return tuple(dict.fromkeys(names))
+
+
+def split_labels(line: str) -> tuple[list[str], str]:
+    """The labels in a line of fastText's format, and the rest."""
+    return LABEL.findall(line), LABEL.sub("", line).strip()
 
 
 def _name(reader: SourceReader, value: Any, line: int, column: Column) -> str:

@@ -38,6 +38,8 @@ class SourceReader:
     repairs: Repairs
     share_read: float = 0.0
     """How much of the source was read, from 0 to 1, where its size is known."""
+    binary: bool = False
+    """Whether it may hold something other than text."""
 
     def error(
         self, reason: str, line: int | None = None, column: str | int | None = None, remedy: str | None = None
@@ -88,7 +90,7 @@ class SourceReader:
 
     def _check_head(self, head: bytes) -> None:
         utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))
-        if utf16 or head.count(0) > NUL_SHARE * len(head):
+        if utf16 or (not self.binary and head.count(0) > NUL_SHARE * len(head)):
             found = "UTF-16 or UTF-32 text" if utf16 else "full of NUL bytes: UTF-16 text or not text at all"
             raise self.error(found, remedy="convert it: iconv -f UTF-16 -t UTF-8")
         for magic, kind in MAGIC.items():

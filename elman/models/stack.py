@@ -5,7 +5,7 @@ from itertools import cycle, islice
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -42,6 +42,11 @@ class StackConfig(Config):
     embedding_scale: float = Field(1.0, ge=0)
     """Factor on token embeddings at the input; 0: √width, which gives tied embeddings, initialized small for the output
     layer, units of about one (Vaswani et al., 2017)."""
+    vectors: str = ""
+    """File of pretrained word vectors to begin with: GloVe, word2vec (text or binary) or fastText's .vec; they decide
+    embedding_size. Empty: random vectors."""
+    freeze_vectors: bool = False
+    """Keep the word vectors as they are; false: tune them with the rest of the model."""
     tied_embeddings: bool = True
     """Use the embeddings as output weights too (Press and Wolf, 2017); needs a top layer as wide as the embeddings."""
     output_bias: bool = True
@@ -72,6 +77,12 @@ class StackConfig(Config):
     """Weight dropout (DropConnect) on recurrent weights, per sequence (Merity et al., 2018)."""
     locked_dropout: bool = True
     """Locked (variational) dropout: one mask for all time steps instead of one per step."""
+
+    @model_validator(mode="after")
+    def _frozen_vectors_are_given(self) -> "StackConfig":
+        if self.freeze_vectors and not self.vectors:
+            raise ValueError("freeze_vectors keeps vectors of a file: name it in vectors")
+        return self
 
     @field_validator("pattern", mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from elman.evaluation.config import EvaluationConfig
 from elman.generation.sampling import GenerationConfig
 from elman.pipeline.tasks import DEFAULT, TASKS, Task
 from elman.pipeline.tasks.base import check_metric
+from elman.pipeline.tasks.pretrained_vectors import with_vector_widths
 from elman.pipeline.tasks.search import SearchConfig
 from elman.runs import Run
 from elman.training.config import TrainingConfig
@@ -139,7 +140,11 @@ def _completed(settings: dict[str, Any], complete: bool) -> dict[str, Any]:
     task = task_of(settings)
     settings = {**task.complete(settings), "task": task.name}
     model, run = settings.get("model") or {}, settings.get("start_from")
+    if not complete:
+        model = with_vector_widths(model)
     if run and not complete:
+        if isinstance(model, Mapping) and model.get("vectors"):
+            raise ConfigError("start_from brings its own word vectors: leave model.vectors out")
         if not task.starts_from:
             able = ", ".join(name for name in TASKS if TASKS[name].starts_from)
             raise ConfigError(f"start_from: models of task {task.name} start from no other run, but those of {able}")

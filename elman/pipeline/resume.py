@@ -7,8 +7,9 @@ from typing import Any
 
 from elman.errors import ConfigError
 from elman.pipeline.recipe import Recipe, read_recipe
-from elman.pipeline.sizes import SIDES
+from elman.pipeline.tasks.pretrained_vectors import SIDES, known_widths
 from elman.runs import Run
+from elman.untrusted import read_yaml
 
 MAY_CHANGE = {
     "training.max_epochs",
@@ -29,6 +30,13 @@ def source_of(source: Any, run: str | Path | None, resume: bool) -> Any:
     """The source of the recipe: the one given, else that of the run to resume, else none."""
     stored = Run(run) if run else None
     return Run.open(stored.folder).config if source is None and resume and stored and stored.config.exists() else source
+
+
+def kept_widths(run: str | Path | None, resume: bool) -> dict[str, Any]:
+    """Settings that a run to resume took from its file of word vectors, which is not read again."""
+    stored = Run(run).config if run and resume else None
+    model = read_yaml(stored).get("model") if stored and stored.exists() else None
+    return known_widths(model) if isinstance(model, Mapping) else {}
 
 
 def agreed(stored: Recipe, asked: Recipe) -> Recipe:

@@ -22,11 +22,12 @@ from elman.pipeline.prepare import prepare
 from elman.pipeline.progress import Progress
 from elman.pipeline.recipe import Recipe, read_recipe, stored_recipe, write_recipe
 from elman.pipeline.results import final_results
-from elman.pipeline.resume import CHOSEN, agreed, source_of
+from elman.pipeline.resume import CHOSEN, agreed, kept_widths, source_of
 from elman.pipeline.samples import Samples
 from elman.pipeline.sizes import fit_size
 from elman.pipeline.tasks.base import check_metric, data_changed
 from elman.pipeline.tasks.position_checks import order_warning
+from elman.pipeline.tasks.pretrained_vectors import use_vectors
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.processes import HANGUP, stop_signals, tell, under_torchrun
 from elman.runs import Checkpoint, MetricsLog, Run, environment
@@ -82,7 +83,8 @@ def iterate(
     calls listeners and yields a result.
     """
     chosen = source_of(source, run, resume)
-    recipe = read_recipe(chosen, overrides, complete=chosen is not source)
+    known = kept_widths(run, resume)
+    recipe = read_recipe(chosen, {**known, **(overrides or {})}, complete=chosen is not source)
     with ExitStack() as stack:
         world = stack.enter_context(joined())
         session = Session(recipe, Path(run) if run else default_run(recipe), resume, world, stack)
@@ -142,6 +144,7 @@ class Session:
             check_metric(metric, task.metrics, "this data", unavailable)
         new = self.run.last.empty
         self.notes = [task.warm_start(self.model, self.recipe)] if self.recipe.start_from and new else []
+        self.notes += use_vectors(task, self.model, self.recipe.model.plain(), self.prepared.stores["train"], new)
         torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # other dropout masks in each process
         batches, training = task.training_batches(self.prepared, self.recipe), self.recipe.training
         validate = self._validate if "valid" in self.prepared.stores else None

@@ -9,8 +9,8 @@ from typing import Any
 from elman.errors import ConfigError, nearest
 from elman.models.stack import count_parameters, on_meta
 from elman.pipeline.recipe import Recipe, task_of
+from elman.pipeline.tasks.pretrained_vectors import SIDES
 
-SIDES = ("encoder", "decoder")
 MULTIPLES = (16, 8, 4, 2, 1)  # widths that are multiples of larger powers of two are faster
 CLOSE = 0.01  # relative error of the size at which the roundest width is taken
 TOLERANCE = 0.02  # relative error of the size in a race
@@ -147,7 +147,8 @@ def _fit_inner_width(settings: Settings, parameters: int, size: Size) -> Setting
     """The same width with feed-forward layers, or word vectors, as wide as fits, where they may differ."""
     parts = [settings[side] for side in SIDES if side in settings] or [settings]
     width = int(parts[0]["hidden_size"])
-    dials: list[tuple[Dial, int, int]] = [(_embedded, max(1, width // 2), 2 * width)]
+    pretrained = any(part.get("vectors") for part in parts)
+    dials: list[tuple[Dial, int, int]] = [] if pretrained else [(_embedded, max(1, width // 2), 2 * width)]
     if any("feedforward" in entry for part in parts for entry in part["pattern"]):
         dials.insert(0, (_inner, width, 8 * width))
 

@@ -108,6 +108,19 @@ def test_all_formats_give_the_same_answers(elman, place, run):
     assert [json.loads(line)["label"] or "" for line in lines] == labels
 
 
+def test_lines_of_fasttext_keep_their_labels_apart(elman, place, run):
+    """Catches labels that are read as words of the text."""
+    (place / "in.txt").write_text("__label__n a bad film\n\n__label__p __label__x good plot\n")
+    assert elman("predict", run, "--data", "in.txt", "--out", "out.jsonl").code == 0
+    found = [json.loads(line) for line in (place / "out.jsonl").read_text().splitlines()]
+    assert [(one["label"], one["text"]) for one in found] == [("n", "a bad film"), ("", ""), ("p x", "good plot")]
+    alone = library.load(run).predict(["a bad film", "", "good plot"])
+    assert [one["predicted_label"] for one in found] == [one["label"] for one in alone]
+    assert elman("eval", run, "--data", "in.txt").code == 1  # two labels, which no training text has
+    (place / "in.txt").write_text("__label__n a bad film\n__label__p good plot\n")
+    assert elman("eval", run, "--data", "in.txt").code == 0
+
+
 def test_probabilities_are_columns(elman, place, run):
     assert elman("predict", run, "--data", "in.csv", "--out", "out.csv", "--probabilities").code == 0
     names, *found = read_csv("out.csv")

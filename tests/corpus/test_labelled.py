@@ -128,7 +128,7 @@ WRONG = {
     "null label": ("a.jsonl", b'{"label": null, "text": "a"}', r"line 1, column 'label': missing label"),
     "odd label": ("a.jsonl", b'{"label": 0.5, "text": "a"}', r"line 1, column 'label': is float '0.5'"),
     "odd text": ("a.jsonl", b'{"label": 1, "text": 5}', r"line 1, column 'text': is int '5', not text"),
-    "plain text": ("a.txt", b"some text\n", r"has no labels \(give a table"),
+    "plain text": ("a.txt", b"some text\n", r"has no label \(begin each"),
     "nothing": ("a.tsv", b"", r"no documents for train"),
 }
 
@@ -234,3 +234,25 @@ def test_balanced_class_weights_equalize_labels():
     assert known.weights("none") is None
     with pytest.raises(ConfigError, match="no label 'd'"):
         known.weights({"d": 2.0})
+
+
+def test_lines_of_fasttext_are_labelled_texts(read):
+    """One label or several, wherever fastText finds them; blank lines are left out."""
+    lines = "__label__good  A fine  film .\n\n__label__bad __label__long_one Dull .\r\nA __label__good one\n"
+    texts, corpus = read(lines.encode(), "films.txt")
+    assert [(text.labels, text.text, text.line) for text in texts] == [
+        (("good",), "A fine  film .", 1),
+        (("bad", "long_one"), "Dull .", 3),
+        (("good",), "A one", 4),
+    ]
+    assert corpus.repairs.counts == {"empty text": 1}
+    texts, _ = read(b"__label__2.5 some text\n", "rated.txt")
+    assert texts[0].labels == ("2.5",)
+
+
+@pytest.mark.parametrize("line", ["A film .", "x__label__good film", "__label__ film"])
+def test_a_line_without_a_label_is_an_error_with_its_number(read, line):
+    with pytest.raises(
+        DataError, match=r"films.txt, line 2: the line of a text file has no label \(begin each with __l"
+    ):
+        read(f"__label__good A film .\n{line}\n".encode(), "films.txt")

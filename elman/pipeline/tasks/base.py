@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from elman.corpus.config import Table
     from elman.inspection.inspected_text import InspectedText
     from elman.pipeline.recipe import Recipe
+    from elman.pipeline.tasks.pretrained_vectors import Vocabulary
 
 Array = NDArray[np.float64]
 
@@ -165,6 +166,10 @@ class TaskModels(ABC):
         from elman.pipeline.tasks.warm_start import copy_weights
 
         return copy_weights(model, recipe.start_from)
+
+    def vocabularies(self, model: Any) -> "list[Vocabulary]":
+        """The words of each table of word vectors, which pretrained ones are found by."""
+        return []
 
 
 class TaskEvaluation(ABC):

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -12,13 +13,16 @@ import numpy as np
 from torch import Tensor
 
 from elman.batches.groups import growing_groups
-from elman.corpus import LabelledConfig, LabelledCorpus, Repairs, label_rows
+from elman.corpus import LabelledConfig, LabelledCorpus, Repairs, SourceReader, label_rows
+from elman.corpus.config import TEXT, Record, Table
+from elman.corpus.labelled_corpus import split_labels
 from elman.errors import ConfigError, nan_error
 from elman.evaluation.inference_mode import inference_mode
 from elman.pipeline.tasks.base import PreparedData
 from elman.pipeline.tasks.examples import CHUNK, MOST, ExampleTask, max_tokens
 from elman.pipeline.tasks.files import save_tokenizer
 from elman.pipeline.tasks.lines import numbered, text_of
+from elman.pipeline.tasks.pretrained_vectors import Vocabulary, words_of_ids
 from elman.pipeline.tasks.race import CONTEXTS, InferenceWork
 from elman.pipeline.tasks.settings import Settings
 from elman.pipeline.tasks.warm_start import starting_tokenizer
@@ -131,6 +135,22 @@ class TextTask(ExampleTask):
             answers = (self.answer(output, probabilities) for output in outputs)
             for text in texts:
                 yield {"text": text} | (next(answers) if text.strip() or empty is None else empty)
+
+    def vocabularies(self, model: Any) -> list[Vocabulary]:
+        return [Vocabulary(model, words_of_ids(self.tokenizer), "text")]
+
+    def open_table(self, reader: SourceReader, recipe: "Recipe", header: bool) -> Table:
+        """Labels in lines of text, as fastText has them, are a column of their own."""
+        table = super().open_table(reader, recipe, header)
+        first = next(table.records, None) if reader.source.format == TEXT else None
+        if first is None:
+            return table
+        records = chain([first], table.records)
+        if not split_labels(first.values[0])[0]:
+            return table._replace(records=records)
+        names = ("label", *table.names)
+        parts = ((split_labels(record.values[0]), record.line) for record in records)
+        return Table(names, (Record(names, (" ".join(labels), text), line) for (labels, text), line in parts))
 
     def tokens(self, text: str) -> tuple[list[int], list[str]]:
         """Ids and names of the tokens of a text to inspect; an empty text is an error."""

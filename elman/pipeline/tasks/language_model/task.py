@@ -20,6 +20,7 @@ from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.language_model.data import StreamTask
 from elman.pipeline.tasks.language_model.opening import opening_tokens
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions
+from elman.pipeline.tasks.pretrained_vectors import Vocabulary, words_of_ids
 from elman.pipeline.tasks.race import (
     CONTEXTS,
     FREQUENCIES,
@@ -94,6 +95,9 @@ class LanguageModelling(StreamTask):
 
     def build(self, config: Any) -> Any:
         return MODELS[config.type](config, self.tokenizer.vocab_size)
+
+    def vocabularies(self, model: Any) -> list[Vocabulary]:
+        return [Vocabulary(model, words_of_ids(self.tokenizer))]
 
     # Evaluation: likelihood, and for a synthetic language the distance to its entropy
 

@@ -29,9 +29,11 @@ from elman.pipeline.tasks.base import ResampledScore
 from elman.pipeline.tasks.examples import CHUNK, MOST, ExampleTask
 from elman.pipeline.tasks.files import read_json, save_json
 from elman.pipeline.tasks.lines import missing, numbered
+from elman.pipeline.tasks.pretrained_vectors import Vocabulary
 from elman.pipeline.tasks.settings import TRANSFORMER, Settings, bidirectional, untyped
 from elman.pipeline.tasks.warm_start import copy_weights
 from elman.registry import Registry
+from elman.tokenizers.base import UNK
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
@@ -115,6 +117,9 @@ class Tag(ExampleTask):
 
     def warm_start(self, model: Any, recipe: "Recipe") -> str:
         return copy_weights(model, recipe.start_from, self.table.words)
+
+    def vocabularies(self, model: Any) -> list[Vocabulary]:
+        return [Vocabulary(model, [UNK, *self.table.words], "words")]
 
     @classmethod
     def corpus(cls, recipe: "Recipe") -> TaggedCorpus:

@@ -27,6 +27,7 @@ from elman.pipeline.tasks.files import save_tokenizer
 from elman.pipeline.tasks.forced_scoring import ForcedScorer, PairScore, has_log_probs
 from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.position_checks import learned_positions
+from elman.pipeline.tasks.pretrained_vectors import Vocabulary, without_vectors, words_of_ids
 from elman.pipeline.tasks.race import InferenceWork
 from elman.pipeline.tasks.search import format_candidates, search_targets
 from elman.pipeline.tasks.settings import Settings
@@ -116,7 +117,8 @@ class Translate(TranslationScores):
     def starting_body(cls, run: str, stored: Settings, asked: Mapping[str, Any]) -> Settings:
         if stored.get("task") != cls.name:
             raise ConfigError(f"start_from: {run} is no model that translates")
-        return parallel_settings(stored["model"]) if asked.get("type") == "mask-predict" else stored["model"]
+        body = parallel_settings(stored["model"]) if asked.get("type") == "mask-predict" else stored["model"]
+        return without_vectors(body)
 
     @classmethod
     def build_smallest(cls, config: Any) -> Any:
@@ -124,6 +126,10 @@ class Translate(TranslationScores):
 
     def build(self, config: Any) -> Any:
         return TRANSLATORS[config.type](config, self.source.vocab_size, self.target.vocab_size, self.target.eos_id)
+
+    def vocabularies(self, model: Any) -> list[Vocabulary]:
+        sides = ("encoder", self.source, "source"), ("decoder", self.target, "target")
+        return [Vocabulary(getattr(model, part), words_of_ids(one), field) for part, one, field in sides]
 
     # Data
 
