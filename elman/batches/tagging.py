@@ -78,6 +78,9 @@ class WordTable:
         example = {name: np.array(numbers, dtype=np.int64) for name, numbers in fields.items()}
         return example if tags is None else {**example, "tags": tags.encode(sentence)}
 
+    def knows(self, word: str) -> bool:
+        return word.lower() in self._words
+
     def _spelled(self, word: str) -> list[int]:
         half = self.config.max_characters // 2
         seen = word if len(word) <= self.config.max_characters else word[:half] + word[-half:]

@@ -10,7 +10,7 @@ from elman.cli.options import option
 from elman.cli.verbs import verb
 from elman.errors import ConfigError
 
-FORMATS = "text, csv, tsv, jsonl, parquet or conll"
+FORMATS = "text, words (separated by spaces), csv, tsv, jsonl, parquet or conll"
 
 
 @verb("predict", settings="search")
@@ -73,6 +73,8 @@ def predict(
     finally:
         for repair in job.repairs:
             print(f"repaired: {repair}", file=sys.stderr)
+        for note in job.notes:
+            output.note(note)
 
 
 def _write(part: bytes) -> None:

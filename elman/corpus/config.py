@@ -21,6 +21,7 @@ Column = str | int  # a name; in a table without a header, a number counted from
 Fields = Iterator[tuple[tuple[Any, ...], int]]  # for each record, the values of the chosen columns and the line number
 Names = tuple[str, ...]
 TEXT = "text"  # not a record format: files whose unknown suffix means plain text
+WORDS = "words"  # not a record format: lines of words, separated by spaces
 CONLL = "conll"  # not a record format: its records are sentences
 
 

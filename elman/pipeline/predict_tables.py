@@ -19,7 +19,7 @@ import torch
 import elman
 from elman import files
 from elman.batches.groups import groups
-from elman.corpus.config import CONLL, RECORD_FORMATS, TEXT, Column, Names, Record, Table, TwoColumnConfig
+from elman.corpus.config import CONLL, RECORD_FORMATS, TEXT, WORDS, Column, Names, Record, Table, TwoColumnConfig
 from elman.corpus.document import Repairs
 from elman.corpus.record_formats import require_column
 from elman.corpus.record_writers import RECORD_WRITERS, Answered, RecordWriter, writer_format
@@ -97,6 +97,10 @@ class TablePrediction:
     def repairs(self) -> list[str]:
         return self._reader.repairs.describe()
 
+    @property
+    def notes(self) -> list[str]:
+        return self.model.task.pop_notes()
+
     # Input
 
     @cached_property
@@ -105,8 +109,8 @@ class TablePrediction:
         (source,) = self._sources
         named = source.name.lower().removesuffix(".gz").endswith(RECORD_WRITERS[CONLL].suffixes)
         form = self.form or (CONLL if named else source.format)
-        if form not in (TEXT, CONLL, *RECORD_FORMATS):
-            raise RECORD_FORMATS.unknown(form, also=(TEXT, CONLL))
+        if form not in (TEXT, WORDS, CONLL, *RECORD_FORMATS):
+            raise RECORD_FORMATS.unknown(form, also=(TEXT, WORDS, CONLL))
         return form
 
     @cached_property
@@ -164,7 +168,8 @@ class TablePrediction:
             found = [stripped[require_column(self._reader, stripped, column, line)] for column in asked]
             return dict(zip([task.inputs[0], "target"], found, strict=False))
         inputs = {name: stripped[name] for name in task.inputs if name in stripped}
-        inputs = {task.inputs[0]: stripped[asked[0]]} if asked[0] in stripped else inputs
+        if asked[0] in stripped and asked[0] not in inputs:
+            inputs = {task.inputs[0]: stripped[asked[0]]}
         if not inputs and self._form != "jsonl":  # whose records say themselves what they lack
             require_column(self._reader, stripped, asked[0], line)
         target = next((stripped[name] for name in (*asked[1:], "target") if name in stripped), None)
@@ -181,13 +186,14 @@ class TablePrediction:
     # Output
 
     def _writer(self, form: str) -> RecordWriter:
-        form = form if form in RECORD_WRITERS else "jsonl"
+        form = TEXT if form == WORDS else form if form in RECORD_WRITERS else "jsonl"
         return RECORD_WRITERS[form](self._table, self._added, self._has_header, self.model.task.format)
 
     @cached_property
     def _added(self) -> Names:
         """Names of the columns of an answer."""
         (row,) = self._answered(iter([Record(self._table.names, (PROBE,) * len(self._table.names), 0)]))
+        self.model.task.pop_notes()
         return tuple(row.columns)
 
     def _answered(self, records: Iterator[Record], first: int = 0) -> Iterator[Answered]:

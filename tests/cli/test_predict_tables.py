@@ -227,6 +227,40 @@ def test_a_tagger_reads_conll_tables_and_lines(elman, place):
     assert second == ["8", "", "", ""]
 
 
+def test_a_tagger_splits_raw_sentences_and_says_so(elman, place):
+    """Catches a tag for "Katze.", a tag for an empty line, and words that were split already split again."""
+    sentences = [f"die DET\n{word} NOUN\n- X\n. X\n\n" for word in ("Katze", "Maus", "Kuh") for _ in range(6)]
+    (place / "t.conll").write_text("".join(sentences))
+    assert elman("train", "--task", "tag", "--data", "t.conll", "--run", "r", *QUICK).code == 0
+
+    def words(*options, stdin=None):
+        ended = elman("predict", "r", *options, stdin=stdin)
+        assert ended.code == 0, ended.err
+        return [[line.split("\t")[0] for line in block.splitlines()] for block in ended.out.split("\n\n")], ended.err
+
+    raw = "Die Katze-Kuh.\n\nDie Maus - U.S. .\n"
+    found, said = words(stdin=raw.encode())
+    assert found == [["Die", "Katze", "-", "Kuh", "."], [], ["Die", "Maus", "-", "U.S.", "."], []]
+    assert "note: 1 raw sentences were split into words, by Unicode rules" in said
+    found, said = words("--from", "words", stdin=raw.encode())
+    assert found[0] == ["Die", "Katze-Kuh."]
+    assert "note" not in said
+    (place / "in.jsonl").write_text('{"words": ["Die", "Katze-Kuh."]}\n{"words": "Die Kuh."}\n{"text": "Kuh."}\n')
+    assert elman("predict", "r", "--data", "in.jsonl", "--out", "out.jsonl").code == 0
+    found = [json.loads(line) for line in (place / "out.jsonl").read_text().splitlines()]
+    assert [len(one["tags"]) for one in found] == [2, 2, 2]
+    for name in ("in.csv", "in.tsv"):
+        separator = "," if name == "in.csv" else "\t"
+        (place / name).write_text(f"id{separator}body\n7{separator}die Kuh.\n8{separator}\n")
+        ended = elman("predict", "r", "--data", name, "--columns", "body", "--out", "out.csv")
+        assert ended.code == 0, ended.err
+        assert "note: 1 raw sentences" in ended.err
+        rows = read_csv("out.csv")
+        assert rows[0] == ["id", "body", "words", "tags"]
+        assert rows[1][:3] == ["7", "die Kuh.", "die Kuh ."]
+        assert rows[2] == ["8", "", "", ""]
+
+
 def test_records_are_streamed(run, tmp_path):
     """Catches a table held in memory: each part is gone when the next one is read."""
     from elman.pipeline.predict_tables import TablePrediction

@@ -271,6 +271,10 @@ class TaskPrediction(ABC):
         self.long_lines.clear()
         return found
 
+    def pop_notes(self) -> list[str]:
+        """What was done to the lines predicted since the last call."""
+        return []
+
 
 class TaskInspection(ABC):
     """How a text is looked into."""

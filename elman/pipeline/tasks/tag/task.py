@@ -15,7 +15,7 @@ from elman.batches import ExampleStore, collate
 from elman.batches.groups import growing_groups
 from elman.batches.tagging import WordsConfig, WordTable
 from elman.corpus import Repairs, SourceReader, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
-from elman.corpus.config import CONLL, TEXT, Table
+from elman.corpus.config import CONLL, TEXT, WORDS, Table
 from elman.corpus.tagged_corpus import tagged_table
 from elman.corpus.text import text_table
 from elman.errors import ConfigError
@@ -34,6 +34,7 @@ from elman.pipeline.tasks.settings import TRANSFORMER, Settings, bidirectional, 
 from elman.pipeline.tasks.warm_start import copy_weights
 from elman.registry import Registry
 from elman.tokenizers.base import UNK
+from elman.tokenizers.word_splitter import is_split, split_words
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
@@ -64,7 +65,7 @@ class Tag(ExampleTask):
     tokenizers, default_tokenizer = TABLES, "words"
     metrics = ("accuracy", "precision", "recall", "f1")
     starts_from = True
-    inputs = ("words", "text")
+    inputs = ("text", "words")
     saved_files = ("words.json", "tags.json")
     unit, by = "sentences", ("words",)
     race_unit = "words"
@@ -81,6 +82,7 @@ class Tag(ExampleTask):
 
     def __init__(self, table: WordTable, tags: TagSet):
         self.table, self.tags = table, tags
+        self.lines_split = 0  # since the last `pop_notes`
 
     @classmethod
     def columns(cls, parts: list[int | str]) -> Settings:
@@ -210,7 +212,8 @@ class Tag(ExampleTask):
     def open_table(self, reader: SourceReader, recipe: "Recipe", header: bool) -> Table:
         form = reader.source.format
         if form != CONLL:
-            return text_table(reader, "text") if form == TEXT else super().open_table(reader, recipe, header)
+            lines = form in (TEXT, WORDS)
+            return text_table(reader, form) if lines else super().open_table(reader, recipe, header)
         assert isinstance(recipe.data, TaggedConfig)
         return tagged_table(replace(reader, source=replace(reader.source, format=TEXT)), recipe.data.columns)
 
@@ -220,7 +223,7 @@ class Tag(ExampleTask):
             chances = model.marginals(batch).cpu().tolist() if probabilities else repeat(None, len(tags))
             return zip(tags, chances, strict=True)
 
-        for sentences in growing_groups(numbered(lines, words_of), CHUNK, MOST):
+        for sentences in growing_groups(numbered(lines, self.words_of), CHUNK, MOST):
             rows = [self.table.encode(TaggedSentence(tuple(words))) for words in sentences if words]
             found = iter(self.run_rows(model, rows, recipe, run))
             for words in sentences:
@@ -230,6 +233,33 @@ class Tag(ExampleTask):
                     real = chances[: len(words)]  # without padding
                     answer["probabilities"] = [dict(zip(self.tags.names, part, strict=True)) for part in real]
                 yield answer
+
+    def words_of(self, line: Any) -> list[str]:
+        """Words as they are given, in a list or separated by spaces; a raw sentence is split."""
+        text = line.get("text") if isinstance(line, dict) else line
+        if isinstance(line, dict) and "words" in line:
+            words = line["words"]
+            if isinstance(words, list) and all(isinstance(word, str) and word for word in words):
+                return words
+            if not isinstance(words, str):
+                raise missing(line, "words", '["one", "two"]')
+            return words.split()
+        if not isinstance(text, str):
+            raise missing(line, "words", '["one", "two"]')
+        words = text.split()
+        if is_split(text) or (found := split_words(text, self.table.knows)) == words:
+            return words
+        self.lines_split += 1
+        return found
+
+    def pop_notes(self) -> list[str]:
+        count, self.lines_split = self.lines_split, 0
+        if not count:
+            return []
+        return [
+            f"{count:,} raw sentences were split into words, by Unicode rules and as in training; words of your own "
+            'are read with --from words, as CoNLL columns, or as {"words": [...]}'
+        ]
 
     def answer_columns(self, answer: Settings) -> Settings:
         found = {name: value for name, value in answer.items() if name != "probabilities"}
@@ -248,7 +278,7 @@ class Tag(ExampleTask):
         return [chances[tag] for chances, tag in zip(answer["probabilities"], answer["tags"], strict=True)]
 
     def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
-        words = words_of(text)
+        words = self.words_of(text)
         if not words:
             raise ConfigError(f"{text!r}: has no words")
         row = self.table.encode(TaggedSentence(tuple(words)))
@@ -257,14 +287,3 @@ class Tag(ExampleTask):
             return model(collate([row] * copies).padded(pads).to(device_of(model)))
 
         return InspectedText(model, run, {"": words}, "tag", self.tags.names.__getitem__)
-
-
-def words_of(line: Any) -> list[str]:
-    if isinstance(line, dict):
-        words = line.get("words", line.get("text"))
-        if isinstance(words, list) and all(isinstance(word, str) and word for word in words):
-            return words
-        if not isinstance(words, str):
-            raise missing(line, "words", '["one", "two"]')
-        line = words
-    return str(line).split()
