@@ -148,7 +148,7 @@ def _print(console: Any, text: str) -> None:
 
 def _show(found: Any, running: Any, report: Path) -> None:
     """The best settings, what matters, and the best trials."""
-    from elman.comparison.sweep_report import advice, headline, shown
+    from elman.comparison.sweep_report import advice, headline, short_names, shown
 
     output.say(headline(found, running))
     for text in advice(found, running):
@@ -157,7 +157,7 @@ def _show(found: Any, running: Any, report: Path) -> None:
         [row["trial"], *(shown(row["settings"][key]) for key in running.spaces), row["score"], row["outcome"]]
         for row in found.ranked[:SHOWN]
     ]
-    heads = ["trial", *running.spaces, found.measure.key, "outcome"]
+    heads = ["trial", *short_names(running.spaces).values(), found.measure.key, "outcome"]
     output.table(f"{found.measure.key.replace('_', ' ')} on validation data, the best trials", heads, rows)
     if running.failures:
         print(f"{len(running.failures)} trials failed; the report has their errors.")

@@ -1,7 +1,7 @@
 """The report of a sweep: one HTML page with the best settings, importance, parallel coordinates, and all trials."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -98,6 +98,13 @@ def shown(value: Any) -> str:
     )
 
 
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Settings without their sections, where that leaves them different."""
+    keys = list(keys)
+    ends = [key.rpartition(".")[2] for key in keys]
+    return {key: end if ends.count(end) == 1 else key for key, end in zip(keys, ends, strict=True)}
+
+
 def sweep_figures(found: SweepResults, running: SweepRun) -> list[Figure]:
     """History of the best, importance of settings, parallel coordinates."""
     return [_history(found), _importance(found), _parallel(found, running)]
@@ -115,26 +122,31 @@ def _history(found: SweepResults) -> Figure:
     numbers, scores = (np.array([row[key] for row in rows], dtype=np.float64) for key in ("trial", "score"))
     low, high = _range(found)
     margin = 0.06 * (high - low) or 0.01
-    label = f"{found.measure.key.replace('_', ' ')} on validation data"
-    lines = {"best so far": (numbers, best)}
     panel = Lines(
-        lines, "trial", label, limits=(low - margin, high + margin), raw={"best so far": (numbers, scores)}, size=SIZE
+        {"best so far": (numbers, best)},
+        "trial",
+        f"{found.measure.key.replace('_', ' ')} on validation data",
+        limits=(low - margin, high + margin),
+        raw={"best so far": (numbers, np.clip(scores, low, high))},
+        raw_points=True,
+        size=SIZE,
     )
     changes = [n for n, (one, before) in enumerate(zip(best, [np.inf, *best[:-1]], strict=True)) if one != before]
     steps = "; ".join(f"trial {numbers[n]:.0f} {number(found, best[n])}" for n in changes if np.isfinite(best[n]))
-    return _figure("History of the best", panel, f"Pale: each trial. New bests: {steps}.")
+    note = f"Points: each trial; the worst quarter lies at the edge. New bests: {steps}."
+    return _figure("History of the best", panel, note)
 
 
 def _importance(found: SweepResults) -> Figure:
-    values = {"importance": np.array(list(found.importance.values()))}
+    values, names = {"importance": np.array(list(found.importance.values()))}, short_names(found.importance)
     panel = Bars(
-        list(found.importance),
+        [*names.values()],
         values,
         "share of the variance explained",
         limits=(0, 1),
         size=(SIZE[0], 1.2 + 0.3 * len(found.importance)),
     )
-    words = "; ".join(f"{key} {value:.0%}" for key, value in found.importance.items())
+    words = "; ".join(f"{names[key]} {value:.0%}" for key, value in found.importance.items())
     note = f"The share of the variance of the ranks of all scores that a setting explains alone: {words}."
     return _figure("Importance of settings", panel, note)
 
@@ -151,19 +163,14 @@ def _parallel(found: SweepResults, running: SweepRun) -> Figure:
     measure = found.measure
     ends = [f"{number(found, low)}", f"{number(found, high)}"]
     ends = [ends[0], f"≥ {ends[1]}"] if measure.lower_is_better else [f"≤ {ends[0]}", ends[1]]
-    names = [
-        key.rpartition(".")[2] if len({one.rpartition(".")[2] for one in spaces}) == len(spaces) else key
-        for key in spaces
-    ]
+    names = short_names(spaces)
     panel = Parallel(
         [f"trial {row['trial']}" for row in ranked],
-        [*names, measure.key],
+        [*names.values(), measure.key],
         np.array([places(row) for row in ranked]),
         [*(_ticks(space) for space in spaces.values()), [(0.0, ends[0]), (1.0, ends[1])]],
     )
-    best = ", ".join(
-        f"{name} {shown(value)}" for name, value in zip(names, found.best["settings"].values(), strict=True)
-    )
+    best = ", ".join(f"{names[key]} {shown(value)}" for key, value in found.best["settings"].items())
     note = f"One line for each trial, from dark (best) to bright (worst); the three best are thick. The best: {best}."
     return _figure("Parallel coordinates", panel, note)
 
@@ -172,7 +179,7 @@ def _ticks(space: Space) -> list[tuple[float, str]]:
     """Labels of a few values of a space, evenly along its axis."""
     if isinstance(space, Interval):
         middle = (space.low * space.high) ** 0.5 if space.log else (space.low + space.high) / 2
-        marks: list[Any] = [space.low, float(f"{space.rounded(middle):.2g}"), space.high]
+        marks: list[Any] = [space.low, space.rounded(float(f"{middle:.2g}")), space.high]
     else:
         marks = [*space.ends()][:: -(-len(space.ends()) // TICKS)]
     return [(space.place(mark), _short(shown(mark))) for mark in marks]
@@ -198,24 +205,13 @@ def _best(found: SweepResults, running: SweepRun) -> str:
 
 
 def _trials(found: SweepResults, running: SweepRun) -> str:
-    others = [key for key in found.best["figures"] if key != found.measure.key]
-    test = found.best.get("test") is not None
-    heads = [
-        "trial",
-        *running.spaces,
-        found.measure.key,
-        *others,
-        *(["test"] if test else []),
-        "steps",
-        "seconds",
-        "outcome",
-    ]
+    test = ["test"] if found.best.get("test") is not None else []
+    heads = ["trial", *short_names(running.spaces).values(), found.measure.key, *test, "steps", "seconds", "outcome"]
     rows = []
     for row in found.ranked:
+        scores = [row["score"], *([row.get("test")] if test else [])]
         cells = [str(row["trial"]), *(shown(row["settings"][key]) for key in running.spaces)]
-        cells.append("–" if row["score"] is None else number(found, row["score"]))
-        cells += [f"{row['figures'][key]:.4g}" if key in row["figures"] else "–" for key in others]
-        cells += [("–" if row.get("test") is None else number(found, row["test"]))] if test else []
+        cells += ["–" if score is None else number(found, score) for score in scores]
         rows.append([*cells, f"{row.get('steps') or '–'}", short(row.get("seconds")), row["outcome"]])
     return table("From best to worst: complete trials, then pruned ones by their last score.", heads, rows)
 

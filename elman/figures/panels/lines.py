@@ -33,6 +33,7 @@ class Lines(Panel):
     limits: tuple[float, float] | None = None  # of y
     bands: Mapping[str, Curve] = field(default_factory=dict)  # the lowest and highest y of some lines, as over seeds
     raw: Mapping[str, Curve] = field(default_factory=dict)  # noisy data of which a line is the mean: pale beneath it
+    raw_points: bool = False  # these as points, where their order means nothing
     references: Mapping[str, float] = field(default_factory=dict)  # horizontal lines: chance, the entropy of a language
     x_span: tuple[float, float] | None = None  # a range of x to shade, as the lengths of training
     x_span_label: str = ""
@@ -59,7 +60,10 @@ class Lines(Panel):
             style = styles[name]
             xs, ys = (np.asarray(one, dtype=np.float64) for one in curve)
             if name in self.raw:
-                axes.plot(*self.raw[name], color=style.colour, lw=1, alpha=0.3)
+                points = (
+                    {"ls": "none", "marker": ".", "ms": 6, "alpha": 0.5} if self.raw_points else {"lw": 1, "alpha": 0.3}
+                )
+                axes.plot(*self.raw[name], color=style.colour, **points)
             if name in self.bands:
                 axes.fill_between(xs, *self.bands[name], color=style.colour, alpha=0.16, lw=0)
             ys = ys if self.floor is None else np.maximum(ys, self.floor)
