@@ -33,6 +33,12 @@ def compare(
     models: str | None = option(
         help="Models to compare, separated by commas: ngram,lstm,attention.", default="by the task"
     ),
+    spaces: list[str] | None = option(
+        "--set",
+        help="A setting and its values, each for an entrant of its own: model.dropout=0,0.3; or "
+        "training.optimizer=sgd,adamw. Repeatable.",
+        default="none",
+    ),
     params: str | None = option(
         help="Parameters of each model: 250k, 5M; 0 leaves sizes as they are.", default="by vocabulary"
     ),
@@ -58,14 +64,21 @@ def compare(
     Example: elman compare my.txt --models ngram,gru,attention --minutes 2
     """
     from elman.comparison import RaceRun, gather, read_results, write_report
+    from elman.comparison.spaces import parse_spaces
     from elman.pipeline.recipe import task_of
 
     task, data = chosen["task"], chosen["data"]
     if task:  # a recipe may name it
         chosen.check_targets(task)
     named = chosen.settings(task)
-    given = {"entrants": models, "parameters": params, "tokens": tokens, "flops": flops, "minutes": minutes}
-    given |= {"seeds": seeds, "trials": trials}
+    given: dict[str, Any] = {
+        "entrants": models,
+        "parameters": params,
+        "tokens": tokens,
+        "flops": flops,
+        "minutes": minutes,
+    }
+    given |= {"seeds": seeds, "trials": trials, "settings": parse_spaces(spaces) if spaces else None}
     own = {key: value for key, value in given.items() if value is not None}
     text = source is not None and source.suffix not in YAML
     going_on = run if resume and not text else None

@@ -111,7 +111,7 @@ def _watch(running: Any) -> None:
     """A line for each trial that ends and, on a terminal, how far the sweep is."""
     from rich.console import Console
 
-    from elman.comparison.sweep_report import shown
+    from elman.comparison.spaces import shown
     from elman.comparison.verdict import number
 
     console = Console(file=sys.stderr, highlight=False)
@@ -148,7 +148,8 @@ def _print(console: Any, text: str) -> None:
 
 def _show(found: Any, running: Any, report: Path) -> None:
     """The best settings, what matters, and the best trials."""
-    from elman.comparison.sweep_report import advice, headline, short_names, shown
+    from elman.comparison.spaces import short_names, shown
+    from elman.comparison.sweep_report import advice, headline
 
     output.say(headline(found, running))
     for text in advice(found, running):

@@ -41,8 +41,11 @@ class Race(Config):
     """Settings of a race."""
 
     entrants: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Models to compare: names of families, or your own names with settings of a model; none takes those usual for the
-    task."""
+    """Models to compare: names of families, or your own names with settings of a model and of their training
+    (training.optimizer: sgd); none takes those usual for the task."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings that every entrant takes all these values of, each combination as an entrant of its own:
+    {model.dropout: [0, 0.3]}."""
     parameters: str | int = "auto"
     """Number of parameters that every entrant is sized to, apart from n-grams; auto depends on the vocabulary, as word
     vectors do; 0 keeps each entrant's own size."""

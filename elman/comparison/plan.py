@@ -1,14 +1,17 @@
 """From a race to jobs: data prepared once, entrants sized and their FLOPs counted, a run folder for every training."""
 
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from elman.comparison.budget import VALIDATIONS, Budget, budget_of, per_step, training_flops, with_steps
 from elman.comparison.config import Race
+from elman.comparison.spaces import Choice, read_spaces, short_names, shown
 from elman.config import override
 from elman.errors import ConfigError, RunError
 from elman.files import make_folder
@@ -26,6 +29,9 @@ from elman.untrusted import read_json
 
 PREPARED = "prepared"
 LAYERS_ALONE, WORD = 100_000, 150
+OWN = ("training", "evaluation", "generation", "search")  # sections of the recipe that an entrant may change
+BUDGETED = ("training.max_steps", "training.max_epochs")
+UNFIT = re.compile(r"[^\w.=+-]+")  # for the name of a folder
 TRIAL_SEED = 0  # not a seed of the race: learning rates are chosen independently of its random numbers
 
 
@@ -39,6 +45,13 @@ class Entrant:
     flops: float  # per training unit, 0 for models fitted by counting
     counted: bool  # fitted by counting: deterministic, so it runs once
     sources: dict[str, str]  # the users' files that define it
+    epoch: int  # steps of one
+    per_step: float  # training units of a step, on average
+
+    def rates(self, count: int, ratio: float) -> list[float]:
+        """The learning rates of its search: a geometric grid around that of its recipe."""
+        middle = self.recipe.training.learning_rate or DEFAULT_LEARNING_RATE
+        return [_rounded(middle * ratio ** (n - (count - 1) / 2)) for n in range(count)]
 
 
 @dataclass(frozen=True)
@@ -85,10 +98,11 @@ class RacePlan:
         base = {key: value for key, value in race.recipe.items() if key not in ("model", "parameters")}
         self.base = read_recipe(base)
         task_class = self.base.task_class
-        names = race.entrants or {name: {} for name in task_class.entrants}
+        named = race.entrants or {name: {} for name in task_class.entrants}
+        varied = vary({_checked_folder_name(name): own for name, own in named.items()}, race.settings)
+        given = {name: split_settings(name, own) for name, (_, own) in varied.items()}
         models = {
-            name: model_settings(task_class, _checked_folder_name(name), given, self.shared)
-            for name, given in names.items()
+            name: model_settings(task_class, varied[name][0], own, self.shared) for name, (own, _) in given.items()
         }
         _size(race.parameters, 0)  # refuses a bad value before any data is read
         make_folder(folder / PREPARED / "data")
@@ -102,30 +116,41 @@ class RacePlan:
         self.budget: Budget = budget_of(race, task_class, self.epoch * self.per_step)
         self.split = "test" if "test" in self.prepared.stores else "valid"
         self.parameters = _size(race.parameters, int(task.describe_vocabulary()["vocabulary"]))
-        self.entrants = [self._entrant(name, settings) for name, settings in models.items()]
+        self.entrants = [self._entrant(name, settings, given[name][1]) for name, settings in models.items()]
 
-    def _entrant(self, name: str, settings: dict[str, Any]) -> Entrant:
+    def _entrant(self, name: str, settings: dict[str, Any], others: Mapping[str, Any]) -> Entrant:
         task = self.prepared.task
-        recipe = read_recipe({**self.base.plain(), "model": settings, "parameters": 0, "name": ""})
+        plain = override({**self.base.plain(), "model": settings, "parameters": 0, "name": ""}, others)
+        try:
+            recipe = read_recipe(plain)
+        except ConfigError as error:
+            raise ConfigError(f"entrant {name}: {error}") from None
         counted = fits_by_counting(settings["type"])
         if not counted and self.parameters:
             model = fit_exactly(recipe.model, self.parameters, task.build, task.typed_model)
             recipe = recipe.model_copy(update={"model": model})
         model = task.build(recipe.model)
         examine(model)
-        flops = 0.0 if counted else training_flops(model, next(iter(self.batches.epoch(0))))
-        return Entrant(name, recipe, count_parameters(model), flops, counted, sources(model))
+        own = recipe.training != self.base.training
+        batches = task.training_batches(self.prepared, recipe) if own else self.batches
+        flops = 0.0 if counted else training_flops(model, next(iter(batches.epoch(0))))
+        about = name, recipe, count_parameters(model), flops, counted, sources(model)
+        return Entrant(*about, batches.length_of(0), per_step(batches) if own else self.per_step)
 
-    def rates(self) -> list[float]:
-        """The learning rates of the search: a geometric grid around the recipe's."""
-        middle, count = self.base.training.learning_rate or DEFAULT_LEARNING_RATE, self.race.trials
-        return [_rounded(middle * self.race.rate_ratio ** (n - (count - 1) / 2)) for n in range(count)]
+    def rates(self, entrant: Entrant) -> list[float]:
+        """The learning rates that an entrant tries first."""
+        return entrant.rates(self.race.trials, self.race.rate_ratio)
 
     def trials(self) -> list[Job]:
         """Short trainings that choose the learning rate; none where there is only one rate."""
         if self.race.trials == 1 and self.budget.kind != "minutes":
             return []
-        return [self._trial(entrant, rate) for entrant in self.entrants if not entrant.counted for rate in self.rates()]
+        return [
+            self._trial(entrant, rate)
+            for entrant in self.entrants
+            if not entrant.counted
+            for rate in self.rates(entrant)
+        ]
 
     def extended_trial(self, entrant: Entrant, tried: Sequence[float], best: float) -> Job | None:
         """A trial one step beyond the grid, if the best rate is the lowest or highest tried; none once the entrant has
@@ -138,21 +163,22 @@ class RacePlan:
 
     def _trial(self, entrant: Entrant, rate: float) -> Job:
         if self.budget.kind == "minutes":  # the speed is not known yet: the same for all, a share of one epoch
-            steps = max(20, round(self.race.trial_share * min(self.epoch, 1000)))
+            steps = max(20, round(self.race.trial_share * min(entrant.epoch, 1000)))
         else:
-            steps = round(self.race.trial_share * self.budget.steps(self.per_step, entrant.flops, None))
+            steps = round(self.race.trial_share * self.budget.steps(entrant.per_step, entrant.flops, None))
         return self._job(f"rate-{rate:g}", entrant, max(1, steps), rate, TRIAL_SEED)
 
     def runs(self, entrant: Entrant, rate: float | None, speed: float | None) -> list[Job]:
         """A job for each seed; a single one for a deterministic model."""
-        rate = rate or self.base.training.learning_rate or DEFAULT_LEARNING_RATE
-        steps = 1 if entrant.counted else self.budget.steps(self.per_step, entrant.flops, speed)
+        rate = rate or entrant.recipe.training.learning_rate or DEFAULT_LEARNING_RATE
+        steps = 1 if entrant.counted else self.budget.steps(entrant.per_step, entrant.flops, speed)
         seeds = [1] if entrant.counted else range(1, self.race.seeds + 1)
         return [self._job(f"seed-{seed}", entrant, steps, rate, seed) for seed in seeds]
 
     def _job(self, label: str, entrant: Entrant, steps: int, rate: float, seed: int) -> Job:
-        given = set(self.race.recipe.get("training") or {})
-        recipe = with_steps(entrant.recipe, steps, self.epoch, given, 1 if seed == TRIAL_SEED else VALIDATIONS)
+        base, own = self.base.training.plain(), entrant.recipe.training.plain()
+        given = {*(self.race.recipe.get("training") or {}), *(key for key in own if own[key] != base[key])}
+        recipe = with_steps(entrant.recipe, steps, entrant.epoch, given, 1 if seed == TRIAL_SEED else VALIDATIONS)
         training = recipe.training.model_copy(update={"learning_rate": rate})
         recipe = recipe.model_copy(update={"seed": seed, "training": training, "threads": recipe.threads or 1})
         return Job(entrant.name, label, self.folder / entrant.name / label, recipe)
@@ -177,6 +203,45 @@ def make_run_folder(job: Job, prepared: Path | None) -> None:
             _share(path, place)
     if not run.manifest.record(*FileManifest(prepared).names()):
         raise data_changed(job.folder)
+
+
+def vary(
+    entrants: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]
+) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Every entrant with every combination of the varied settings, under a name such as lstm-dropout=0.1, with the name
+    that it had before; n-grams, which have no such settings, once."""
+    spaces = read_spaces(settings)
+    endless = [key for key, space in spaces.items() if not isinstance(space, Choice)]
+    if endless:
+        raise ConfigError(
+            f"--set {endless[0]}: a race compares a few values, separated by commas; elman sweep searches intervals"
+        )
+    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for name, given in entrants.items():
+        if not spaces or fits_by_counting(str(given.get("type", name))):
+            found[name] = name, given
+            continue
+        for values in product(*(space.ends() for space in spaces.values())):
+            ends = short_names(spaces).values()
+            own = [f"{end}={UNFIT.sub('_', shown(value))}" for end, value in zip(ends, values, strict=True)]
+            found["-".join([name, *own])] = name, {**given, **dict(zip(spaces, values, strict=True))}
+    return found
+
+
+def split_settings(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of an entrant's model, and others of its recipe, which are dotted: training.optimizer."""
+    model: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for key, value in given.items():
+        section = key.partition(".")[0]
+        if section == "model" or section not in Recipe.model_fields:
+            model[key.removeprefix("model.")] = value
+        elif section in OWN and key not in BUDGETED:
+            others[key] = value
+        else:
+            why = "the budget of the race decides it" if key in BUDGETED else "all entrants of a race share it"
+            raise ConfigError(f"entrant {name}: {key}: {why}; elman sweep varies any setting")
+    return model, others
 
 
 def model_settings(task: type[Task], name: str, given: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:

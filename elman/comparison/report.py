@@ -193,11 +193,16 @@ def _rates(running: RaceRun) -> list[str]:
     race, plan = running.race, running.plan
     if not running.rates:
         return ["All ran with the recipe's learning rate."]
+    grids = {entrant.name: plan.rates(entrant) for entrant in plan.entrants}
+    shared = ", ".join(f"{rate:g}" for rate in next(iter(grids.values())))
+    which = (
+        f"the learning rates {shared}" if len({*map(tuple, grids.values())}) == 1 else "learning rates around its own"
+    )
     sentences = [
-        f"Before the race each entrant tried the learning rates {', '.join(f'{rate:g}' for rate in plan.rates())} on "
-        f"{race.trial_share:.0%} of the budget and kept the one with the lowest validation loss."
+        f"Before the race each entrant tried {which} on {race.trial_share:.0%} of the budget and kept the one with the "
+        "lowest validation loss."
     ]
-    extra = {name: [f"{rate:g}" for rate in tried if rate not in plan.rates()] for name, tried in running.tried.items()}
+    extra = {name: [f"{rate:g}" for rate in tried if rate not in grids[name]] for name, tried in running.tried.items()}
     shown = ", ".join(f"{name} {' and '.join(rates)}" for name, rates in extra.items() if rates)
     if race.extra_trials and race.trials > 1:
         sentences.append(

@@ -2,11 +2,12 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import yaml
 
 from elman.config import parse_overrides
 from elman.errors import ConfigError, brief, nearest
@@ -117,6 +118,24 @@ def read_space(key: str, written: Any) -> Space:
     except ConfigError as error:
         shown = written[:100] if isinstance(written, str) else brief(written)
         raise ConfigError(f"--set {key}={shown}: {error}") from None
+
+
+def shown(value: Any) -> str:
+    """A setting as a recipe has it."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return (
+        value
+        if isinstance(value, str)
+        else yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()
+    )
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Settings without their sections, where that leaves them different."""
+    keys = list(keys)
+    ends = [key.rpartition(".")[2] for key in keys]
+    return {key: end if ends.count(end) == 1 else key for key, end in zip(keys, ends, strict=True)}
 
 
 def _values(text: str) -> list[Any]:

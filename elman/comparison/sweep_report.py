@@ -1,7 +1,7 @@
 """The report of a sweep: one HTML page with the best settings, importance, parallel coordinates, and all trials."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -12,7 +12,7 @@ import yaml
 
 from elman.comparison.race_figures import SIZE
 from elman.comparison.report import failures_table, without_breaks
-from elman.comparison.spaces import Interval, Space
+from elman.comparison.spaces import Interval, Space, short_names, shown
 from elman.comparison.sweep_results import BEST, SweepResults
 from elman.comparison.sweep_run import SweepRun
 from elman.comparison.verdict import join, number, short
@@ -85,24 +85,6 @@ def summary(found: SweepResults, running: SweepRun) -> str:
     numbers = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     sizes = ", ".join(f"{split} {size:,}" for split, size in running.split_sizes.items())
     return f"Task {running.task.name}; {running.task.unit}: {sizes}. Trials: {numbers}."
-
-
-def shown(value: Any) -> str:
-    """A setting as a recipe has it."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    return (
-        value
-        if isinstance(value, str)
-        else yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()
-    )
-
-
-def short_names(keys: Iterable[str]) -> dict[str, str]:
-    """Settings without their sections, where that leaves them different."""
-    keys = list(keys)
-    ends = [key.rpartition(".")[2] for key in keys]
-    return {key: end if ends.count(end) == 1 else key for key, end in zip(keys, ends, strict=True)}
 
 
 def sweep_figures(found: SweepResults, running: SweepRun) -> list[Figure]:

@@ -286,4 +286,4 @@ def read_sweep(folder: str | Path) -> Sweep:
 
 def is_sweep(path: Path) -> bool:
     """Whether a file is a sweep, and not a recipe."""
-    return {"settings", "recipe"} <= read_yaml(path).keys()
+    return {"settings", "recipe"} <= (found := read_yaml(path).keys()) and not {"entrants", "seeds"} & found

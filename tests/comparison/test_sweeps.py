@@ -18,7 +18,7 @@ from elman.comparison.sweep_report import headline, write_sweep_report
 from elman.comparison.sweep_results import gather_sweep
 from elman.comparison.sweep_run import Sweep, SweepRun, read_sweep
 from elman.errors import ConfigError, ElmanError, RunError
-from elman.pipeline import Recipe, train
+from elman.pipeline import Recipe, iterate
 from elman.runs import FileManifest
 from elman.training import TrainingConfig
 from elman.training.early_stopping import EarlyStopping
@@ -175,7 +175,7 @@ def test_a_finished_sweep_is_not_run_again_and_more_trials_only_add(tmp_path):
 @pytest.mark.slow
 def test_the_best_recipe_trains_to_the_same_score(swept, tmp_path):
     best = gather_sweep(swept).best
-    *_, last = train(swept.folder / "best.yaml", run=tmp_path / "again")
+    *_, last = iterate(swept.folder / "best.yaml", run=tmp_path / "again")
     assert (last.values["valid"]["loss"], last.values["test"]["loss"]) == (best["score"], best["test"])
 
 
