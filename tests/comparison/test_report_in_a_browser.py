@@ -3,10 +3,13 @@
 import pytest
 from browsing import DESKTOP, PAPER, PHONE, Visit, browser
 from drawn_styles import drawn_styles
+from test_sweeps import LONG, Calculator, run
 
 from elman.comparison import gather
 from elman.comparison.race_figures import race_figures
 from elman.comparison.report import write_report
+from elman.comparison.sweep_report import write_sweep_report
+from elman.comparison.sweep_results import gather_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -89,3 +92,26 @@ def test_an_entrant_has_one_style_in_all_figures(raced):
     styles = drawn_styles(race_figures(found, raced.jobs).values())
     assert {"ngram", "rnn"} <= {*styles}
     assert all(len(one) == 1 for one in styles.values()), styles
+
+
+@pytest.fixture(scope="module")
+def sweep_report(tmp_path_factory):
+    """Of a sweep with pruned and failed trials."""
+    settings = {**LONG["settings"], "model.pattern": "[rnn],[gru]", "training.optimizer": "adam,adamw"}
+    folder = tmp_path_factory.mktemp("sweep") / "sweep"
+    running = run(folder, **{**LONG, "settings": settings}, places=[Calculator(limit=0.05)])
+    assert running.failures
+    return write_sweep_report(gather_sweep(running), running, ["sweep", "recipe.yaml", "--run", "a/folder" * 8])
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_the_report_of_a_sweep_can_be_read_everywhere(chromium, sweep_report, width):
+    """Catches setting names that overlap along the axes."""
+    with Visit(chromium, sweep_report, width) as visit:
+        assert visit.asked == visit.complaints == []
+        assert visit.violations() == []
+        assert visit.across() == 0
+        assert visit.cut() == []
+        assert visit.overlapping() == []
+        assert visit.faint() == []
+        assert min(visit.painted("figure svg")) > 100

@@ -11,7 +11,7 @@ from elman.figures.drawing import finish_chart, wrap
 from elman.figures.fonts import label
 from elman.figures.panels.base import Array, Cell, Panel
 
-AXIS = 1.15  # inches from one axis to the next
+AXIS = 0.9  # inches from one axis to the next
 STRONG = 3  # lines that are drawn thick
 SHADES = "viridis"
 
