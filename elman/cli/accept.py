@@ -1,4 +1,4 @@
-"""elman accept: takes the files of a run or a race as they are now."""
+"""elman accept: takes the files of a run, a race or a sweep as they are now."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,7 +10,7 @@ from elman.cli.verbs import verb
 
 @verb("accept")
 def accept(
-    run: Path = typer.Argument(..., help="A run folder, or the folder of a race with all its runs."),
+    run: Path = typer.Argument(..., help="A run folder, or the folder of a race or a sweep with all its runs."),
 ) -> None:
     """Accept changes that were made to a run's files on purpose.
 
@@ -24,8 +24,8 @@ def accept(
 
     folders = [path.parent for name in ("config.yaml", "manifest.json") for path in sorted(run.rglob(name))]
     folders = [one for one in dict.fromkeys(folders) if one.parent.name not in ("best", "last")]
-    if not {"config.yaml", "race.yaml"} & {path.name for path in run.glob("*.yaml")}:
-        raise RunError(f"{run}: neither a run nor a race: it has no config.yaml and no race.yaml")
+    if not {"config.yaml", "race.yaml", "sweep.yaml"} & {path.name for path in run.glob("*.yaml")}:
+        raise RunError(f"{run}: no run, race or sweep: it has no config.yaml, race.yaml or sweep.yaml")
     changed = 0
     for folder in folders:
         one = Run(folder)

@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 
 from elman.config import Config, commented_yaml
 from elman.errors import ConfigError, RunError, brief
-from elman.files import make_folder
+from elman.files import ASIDE, make_folder
 from elman.runs import FileManifest
+from elman.runs.manifest import MANIFEST
 from elman.untrusted import read_yaml
 
 Settings = TypeVar("Settings", bound=Config)
@@ -32,7 +33,7 @@ def keep_settings(settings: Settings, path: Path, resume: bool, may_grow: Collec
         if wrong:
             shown = "; ".join(f"{key} was {brief(old.get(key))}, now {brief(new.get(key))}" for key in wrong[:2])
             raise ConfigError(f"a resumed {what} keeps its settings, but {shown}; leave them out, or use another --run")
-    elif folder.is_dir() and any(folder.iterdir()):
+    elif folder.is_dir() and any(one.name != MANIFEST and not one.name.startswith(ASIDE) for one in folder.iterdir()):
         raise RunError(f"{folder}: not empty and not a {what}; use another --run")
     make_folder(folder)
     FileManifest(folder).write(path.name, commented_yaml(settings).encode())

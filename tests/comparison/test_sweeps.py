@@ -12,8 +12,10 @@ import pytest
 from conftest import LANGUAGE
 from processes import HANG, environment, wait_for
 from test_races import _page_stands_alone
+from typer.testing import CliRunner
 
 import elman
+from elman.cli.main import app
 from elman.comparison.sweep_report import headline, write_sweep_report
 from elman.comparison.sweep_results import gather_sweep
 from elman.comparison.sweep_run import Sweep, SweepRun, read_sweep
@@ -170,6 +172,32 @@ def test_a_finished_sweep_is_not_run_again_and_more_trials_only_add(tmp_path):
     assert outcomes(more)[:2] == outcomes(first)
     assert len(more.results) == 3
     assert read_sweep(tmp_path / "sweep").trials == 3
+
+
+def test_a_folder_whose_creation_was_cut_off_is_taken(tmp_path):
+    """The manifest is there before the settings that it lists. Catches: not empty and not a sweep."""
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    FileManifest(folder).write("sweep.yaml", b"trials: 5\n")
+    (folder / "sweep.yaml").unlink()
+    SweepRun(Sweep.make(SMALL), folder, resume=True, places=[Calculator()])
+    assert read_sweep(folder).trials == 5
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("text")
+    with pytest.raises(RunError, match="not empty and not a sweep"):
+        SweepRun(Sweep.make(SMALL), tmp_path / "full", resume=True, places=[Calculator()])
+
+
+@pytest.mark.slow
+def test_changed_proposals_are_refused_until_they_are_accepted(tmp_path):
+    """Catches a folder that accept does not know."""
+    calculated(tmp_path / "sweep", trials=2)
+    path = tmp_path / "sweep" / "trials.json"
+    path.write_text(path.read_text() + "\n")
+    with pytest.raises(RunError, match=r"trials.json: changed since it was written.*elman accept"):
+        calculated(tmp_path / "sweep", trials=3, resume=True)
+    assert CliRunner().invoke(app, ["accept", str(tmp_path / "sweep")]).exit_code == 0
+    assert len(calculated(tmp_path / "sweep", trials=3, resume=True).results) == 3
 
 
 @pytest.mark.slow
