@@ -36,6 +36,9 @@ def predict(
         help="Add the probabilities of all labels or tags. Translation: all candidates of the beam, best "
         "first, as line number, rank, score, log-probability and text.",
     ),
+    min_probability: float | None = option(
+        help="Classifiers: leave the answer empty where it is less probable.", default="0: answer always"
+    ),
     beam_size: int | None = options.BEAM_SIZE,
     others: list[Path] | None = options.OTHERS,
     module: list[Path] | None = options.MODULE,
@@ -61,6 +64,7 @@ def predict(
         to="jsonl" if json else to,
         columns=[int(name) if name.isdigit() else name for name in columns.split(",")] if columns else None,
         probabilities=probabilities,
+        min_probability=min_probability or 0.0,
         search=options.search_settings(context.obj, beam_size),
     )
     try:

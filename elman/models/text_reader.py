@@ -213,6 +213,12 @@ class Classifier(TextReader):
         return self._nats(*self.training_logits(batch.ragged("text"), truth)), None
 
     @torch.no_grad()
+    def divide_logits(self, temperature: float) -> None:
+        """Changes the output layer, so that everything that reads the weights is calibrated."""
+        for part in self.output.parameters():
+            part.div_(temperature)
+
+    @torch.no_grad()
     def probabilities(self, batch: Examples) -> Tensor:
         """Probability of each label (batch, labels): softmax, or with `several` sigmoid."""
         return self._probabilities(self.logits(batch.ragged("text")))

@@ -59,6 +59,7 @@ class TablePrediction:
     to: str | None = None
     columns: list[Column] | None = None
     probabilities: bool = False
+    min_probability: float = 0.0
     search: Settings = field(default_factory=dict)
     _known_inputs: dict[Names, dict[str, str]] = field(default_factory=dict, init=False)
 
@@ -207,7 +208,10 @@ class TablePrediction:
                 yield waiting[-1][1]
 
         try:
-            for answer in self.model.predict(lines(), probabilities=self.probabilities, **search):
+            least = self.min_probability
+            for answer in self.model.predict(
+                lines(), probabilities=self.probabilities, min_probability=least, **search
+            ):
                 (record, given), done = waiting.popleft(), done + 1
                 new = {name: value for name, value in answer.items() if name not in given or given[name] != value}
                 columns = task.answer_columns(new)
@@ -227,6 +231,7 @@ class TablePrediction:
         settings = [
             elman.__version__,
             self.probabilities,
+            self.min_probability,
             self._asked_columns,
             self.model.with_search(self.search).plain(),
         ]

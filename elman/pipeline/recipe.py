@@ -113,6 +113,8 @@ def read_recipe(
     if not recipe.parameters:  # else the width is still open
         task.check_model(recipe.model)
     check_metric(recipe.evaluation.choose_by, task.metrics, f"task {recipe.task}")
+    if recipe.evaluation.calibrate and not task.can_calibrate:
+        raise ConfigError(f"evaluation.calibrate goes with classifiers, not with task {recipe.task}")
     _checked[id(recipe)] = recipe
     return recipe
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from elman.errors import ElmanError
+from elman.errors import ConfigError, ElmanError
 from elman.files import discard
 from elman.layers.laws import agree, examine, sources
 from elman.models import prediction_of
@@ -148,6 +148,10 @@ class Session:
         torch.manual_seed(self.recipe.seed + 1_000_003 * (world.rank + 1))  # other dropout masks in each process
         batches, training = task.training_batches(self.prepared, self.recipe), self.recipe.training
         validate = self._validate if "valid" in self.prepared.stores else None
+        if recipe.evaluation.calibrate and not validate:
+            raise ConfigError(
+                "evaluation.calibrate needs validation data: give --valid, or data.valid_fraction above 0"
+            )
         trainer_class: Any = CountTrainer if getattr(self.model, "fits_by_counting", False) else Trainer
         self.trainer = trainer_class(self.model, batches, training, device=self.device, world=world, validate=validate)
         # config.yaml holds what was chosen, so that a later version cannot resume the run at another rate
@@ -260,12 +264,32 @@ class Session:
         return notes
 
     def _finish(self) -> dict[str, Any]:
+        calibration = None
         if not self.best.empty:
-            self.best.load().load_into(self.model, self.run.folder)
+            best = self.best.load()
+            best.load_into(self.model, self.run.folder)
+            calibration = self._calibrate(best) if self.recipe.evaluation.calibrate else None
         results = final_results(self)
+        if calibration:
+            results["calibration"] = calibration
+            results["notes"] = [*results.get("notes", []), _calibration_note(calibration)]
         self.run.manifest.record(self.run.metrics.name)
         self.run.manifest.write("results.json", json.dumps(results, indent=2, ensure_ascii=False).encode())
         return results
+
+    def _calibrate(self, best: Checkpoint) -> dict[str, Any]:
+        """Once for each best checkpoint, which is saved again with the calibrated weights."""
+        if "calibration" not in best.facts:
+            found = self.prepared.task.calibrate(self.model, self.prepared, self.recipe)
+            best = Checkpoint(best.step, self.model.state_dict(), {}, {**best.facts, "calibration": found})
+            self.best.save(best)
+        return best.facts["calibration"]
+
+
+def _calibration_note(found: Mapping[str, Any]) -> str:
+    before, after = found["before"], found["after"]
+    changes = (f"{name.replace('_', ' ')} {before[name]:.4f} before, {after[name]:.4f} after" for name in after)
+    return f"valid: calibrated with temperature {found['temperature']:.3f}: {'; '.join(changes)}"
 
 
 def explain(model: Any, recipe: Recipe) -> list[str]:

@@ -94,19 +94,25 @@ class TrainedModel:
             raise no_text(self.task.name)
         return self.task.tokenizer  # type: ignore[attr-defined]
 
-    def predict(self, lines: str | Iterable[Any], *, probabilities: bool = False, **search: Any) -> Any:
+    def predict(
+        self, lines: str | Iterable[Any], *, probabilities: bool = False, min_probability: float = 0.0, **search: Any
+    ) -> Any:
         """The answer for one text, or an iterator over the answers for many: labels, tags, a translation, next tokens.
 
         Lines are texts, or dictionaries with a text, words or a source; a target beside its source is scored (`given`)
-        where the model writes word after word. `search` are settings of the recipe's section
-        of that name, such as beam_size.
+        where the model writes word after word. A classifier leaves answers below `min_probability` empty. `search` are
+        settings of the recipe's section of that name, such as beam_size.
         """
         if isinstance(lines, str):
-            (answer,) = self.predict([lines], probabilities=probabilities, **search)
+            (answer,) = self.predict([lines], probabilities=probabilities, min_probability=min_probability, **search)
             return answer
         if probabilities and not self.task.has_probabilities:
             raise ConfigError(f"predictions of task {self.task.name} have no probabilities; leave --probabilities out")
-        return self._answers(lines, self.with_search(search), probabilities)
+        if min_probability and not self.task.can_abstain:
+            raise ConfigError(f"--min-probability goes with classifiers, not with task {self.task.name}")
+        if not 0 <= min_probability <= 1:
+            raise ConfigError(f"--min-probability {min_probability:g}: a probability is between 0 and 1")
+        return self._answers(lines, self.with_search(search), probabilities, min_probability)
 
     def with_search(self, search: Mapping[str, Any]) -> Recipe:
         """The recipe with other settings of the section `search`, for tasks that have one."""
@@ -116,9 +122,14 @@ class TrainedModel:
         settings = SearchConfig.make({**self.recipe.search.plain(), **search}, where="search")
         return self.recipe.model_copy(update={"search": settings})
 
-    def _answers(self, lines: Iterable[Any], recipe: Recipe, probabilities: bool) -> Iterator[Any]:
+    def _answers(
+        self, lines: Iterable[Any], recipe: Recipe, probabilities: bool, min_probability: float
+    ) -> Iterator[Any]:
         self.task.pop_warnings()  # of earlier calls
-        yield from self.task.predict(self.model, lines, recipe, probabilities)
+        for answer in self.task.predict(self.model, lines, recipe, probabilities or min_probability > 0):
+            sure = self.task.abstain(answer, min_probability) if min_probability else answer
+            hidden = () if probabilities or not min_probability else ("probabilities",)
+            yield {name: value for name, value in sure.items() if name not in hidden}
         for note in self.task.pop_warnings():
             warnings.warn(note, stacklevel=2)
 

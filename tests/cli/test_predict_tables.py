@@ -128,6 +128,25 @@ def test_probabilities_are_columns(elman, place, run):
     assert all(sum(map(float, row[8:])) == pytest.approx(1) for row in found if row[1])
 
 
+def test_answers_that_are_not_sure_are_left_empty(elman, place, run):
+    """In tables and lines, which differ in nothing else; catches an answer at the limit, and all left empty."""
+    assert elman("predict", run, "--data", "in.csv", "--out", "all.csv").code == 0
+    chances = sorted(float(row[7]) for row in read_csv("all.csv")[1:] if row[7])
+    least = chances[len(chances) // 2]
+    assert chances[0] < least < chances[-1]
+    assert elman("predict", run, "--data", "in.csv", "--out", "sure.csv", "--min-probability", least).code == 0
+    names, *found = read_csv("sure.csv")
+    assert names == [*NAMES, "predicted_label", "probability"]
+    for row, answered in zip(found, read_csv("all.csv")[1:], strict=True):
+        sure = bool(row[7]) and float(row[7]) >= least
+        assert row == [*answered[:6], answered[6] if sure else "", answered[7]]
+    assert {bool(row[6]) for row in found} == {True, False}
+    assert elman("predict", run, "--min-probability", "1", stdin=b"good film\n").out == "\tgood film\n"
+    assert "between 0 and 1" in elman("predict", run, "--min-probability", "2", stdin=b"good film\n").err
+    both = library.load(run).predict("good film", min_probability=1.0, probabilities=True)
+    assert (both["label"], {*both["probabilities"]}) == (None, {"n", "p"})
+
+
 def test_wrong_columns_and_files_are_refused(elman, place, run):
     def refused(*words, **more):
         ended = elman("predict", run, *words, **more)

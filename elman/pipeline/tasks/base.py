@@ -175,6 +175,13 @@ class TaskModels(ABC):
 class TaskEvaluation(ABC):
     """How a model is judged during training, and at its end."""
 
+    can_calibrate: ClassVar[bool] = False
+    """Whether `calibrate` can fit the probabilities to held-out data."""
+
+    def calibrate(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> Settings:
+        """Fit the probabilities of a model to the validation split: the temperature, and scores before and after."""
+        raise NotImplementedError
+
     def unavailable_metrics(self, model: Any, prepared: PreparedData) -> dict[str, str]:
         """Those of `metrics` that this model and data cannot have, each with the reason."""
         return {}
@@ -258,6 +265,13 @@ class TaskPrediction(ABC):
     ) -> Iterator[Any]:
         """The same, each as soon as its text comes; `config` has the engine and its weights."""
         raise no_text(self.name)
+
+    can_abstain: ClassVar[bool] = False
+    """Whether `abstain` can leave an answer empty."""
+
+    def abstain(self, answer: Settings, least: float) -> Settings:
+        """An answer with `probabilities`, empty where it is less probable than this."""
+        raise NotImplementedError
 
     @cached_property
     def long_lines(self) -> Counter[tuple[str, int | None]]:

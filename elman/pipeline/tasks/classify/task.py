@@ -7,6 +7,7 @@ import numpy as np
 
 from elman.batches import ExampleStore
 from elman.corpus import LabelledCorpus, LabelSet
+from elman.evaluation.calibration import fit_temperature
 from elman.evaluation.classification import (
     label_counts,
     macro_f1,
@@ -16,6 +17,7 @@ from elman.evaluation.classification import (
     score_labels,
 )
 from elman.inspection.inspected_text import InspectedText, inspect_classifier
+from elman.layers.base import at_least_float32
 from elman.models import CLASSIFIERS, Classifier
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.base import ResampledScore
@@ -37,6 +39,7 @@ class Classify(TextTask):
     metrics = ("accuracy", "micro_f1", "macro_f1", "calibration_error")
     measures = (Measure("accuracy", False, "of the labels right", percent=True),)
     shown_scores = ("loss", "accuracy", "baseline_accuracy", "macro_f1")
+    can_calibrate = can_abstain = True
     cost_note = f"A classifier generates no text. {TextTask.cost_note}"
 
     @property
@@ -93,6 +96,27 @@ class Classify(TextTask):
         remedy = "; --model.class_weights balanced weights rare labels up" if unweighted else ""
         notes = tuple(note + remedy for note in never_answered(true, answered))
         return EvaluationResult(scores, "accuracy", hits, np.ones(len(hits)), others=others, notes=notes)
+
+    def calibrate(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> Settings:
+        def scores() -> Settings:
+            found = self.evaluate(model, prepared, recipe, "valid").scores
+            return {name: found[name] for name in ("loss", "calibration_error")}
+
+        several = self.labels.several
+        logits, truth = self.outputs(
+            model, prepared, recipe, "valid", lambda batch: at_least_float32(model.logits(batch.ragged("text"))),
+            lambda batch: batch.ragged("label").values if several else batch.plain("label"),
+        )  # fmt: skip
+        before, temperature = scores(), fit_temperature(logits, truth)
+        model.divide_logits(temperature)
+        return {"temperature": temperature, "before": before, "after": scores()}
+
+    def abstain(self, answer: Settings, least: float) -> Settings:
+        chances = answer["probabilities"]
+        if self.labels.several:
+            return {**answer, "labels": [name for name in answer["labels"] if chances[name] >= least]}
+        unsure = answer["label"] is not None and chances[answer["label"]] < least
+        return {**answer, "label": None} if unsure else answer
 
     def run(self, model: Any, batch: Any) -> Any:
         return model.probabilities(batch)
