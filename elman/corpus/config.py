@@ -148,7 +148,8 @@ class TwoColumnConfig(DataConfig):
         if len(columns) != 2 or len({type(column) for column in columns}) != 1 or columns[0] == columns[1]:
             one, other = cls.sides
             raise ValueError(
-                f"name two columns, that of the {one} and that of the {other}, or give the numbers of both"
+                f"name two columns, that of the {one} and that of the {other}, or give the numbers of both: "
+                f"--columns {one},{other}"
             )
         if any(isinstance(column, int) and column < 1 for column in columns):
             raise ValueError("columns are counted from 1")

@@ -126,7 +126,7 @@ class LabelledCorpus(ExampleCorpus):
             names = [part.strip() for part in name.split(separator)] if separator else [name]
             names = [] if separator and names == [""] else names
         if "" in names:
-            remedy = "remove the line, or name the labels' column in data.columns"
+            remedy = "remove the line, or name the columns of labels and texts with --columns (data.columns)"
             remedy += "" if separator else "; if texts may have no label, set data.separator"
             raise reader.error("missing label", line, column, remedy=remedy)
         return tuple(dict.fromkeys(names))

@@ -15,6 +15,7 @@ from elman.corpus.text import whole_lines
 from elman.errors import DataError, MissingExtra, first_line, nearest
 
 ROWS, FEW_ROWS = 256, 16  # of a Parquet file in memory at a time
+OTHER_COLUMN = "name another one with --columns; in a recipe data.column, or data.columns for several"
 LARGE = 2**22  # bytes of a column in a row group, from which single values may be large
 
 
@@ -25,8 +26,7 @@ def require_column(reader: SourceReader, names: Iterable[str], column: Column, l
         return column
     reason = "occurs more than once" if column in known else f"no such column{nearest(column, known)}"
     shown = ", ".join(repr(name) for name in known[:50]) or "none"
-    remedy = "name one of them with --columns; in a recipe data.column, or data.columns for several"
-    raise reader.error(f"{reason}; columns: {shown}", line, column, remedy=remedy)
+    raise reader.error(f"{reason}; columns: {shown}", line, column, remedy=OTHER_COLUMN)
 
 
 def record_documents(reader: SourceReader) -> Iterator[Document]:
@@ -51,7 +51,8 @@ def as_text(reader: SourceReader, value: Any, line: int, column: Column) -> str:
     elif value is None:
         text = ""
     else:
-        raise reader.error(f"is {type(value).__name__} {str(value)[:40]!r}, not text", line, column)
+        reason = f"is {type(value).__name__} {str(value)[:40]!r}, not text"
+        raise reader.error(reason, line, column, remedy=OTHER_COLUMN)
     if text.strip() and len(text.encode()) >= reader.config.max_record_bytes:
         raise reader.too_long(line)
     return text
@@ -127,7 +128,7 @@ def _index(reader: SourceReader, row: list[str], column: Column, line: int) -> i
         names = [name.strip() for name in row]
         return names.index(require_column(reader, names, column, line))
     if column > len(row):
-        raise reader.error(f"the table has {len(row)} columns", line, column)
+        raise reader.error(f"the table has {len(row)} columns", line, column, remedy=OTHER_COLUMN)
     return column - 1
 
 
@@ -289,7 +290,7 @@ def _values(reader: SourceReader, values: Any, column: str) -> Any:
     if types.is_string(values.type) or types.is_large_string(values.type):
         return values.cast(large_binary())
     if types.is_binary(values.type) or types.is_large_binary(values.type):
-        raise reader.error(f"has type {values.type}, not text", column=column)
+        raise reader.error(f"has type {values.type}, not text", column=column, remedy=OTHER_COLUMN)
     return values
 
 

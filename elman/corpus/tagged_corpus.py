@@ -151,7 +151,7 @@ class _Columns:
 
     def _number(self, column: int | str | None, default: int | str) -> int:
         if isinstance(column, str):
-            raise ConfigError(f"column {column!r}: only CoNLL-U has column names; give a number, counted from 1")
+            raise ConfigError(f"column {column!r}: only CoNLL-U has column names; give a number: --columns 1,4")
         return int(default) if column is None else column
 
     def sentence(self, block: list[_Row]) -> TaggedSentence | None:
@@ -191,7 +191,7 @@ class _Columns:
         if not self.width:
             self.width, self.first = len(cells), row.line
             if self.width == 1 and self.settings.tag != 0:
-                remedy = "set tag: 0 if there are no tags"
+                remedy = "give a word and its tag on each line; --columns WORD,TAG names their columns"
                 raise self.reader.error("only one column: a word without a tag", row.line, remedy=remedy)
         if len(cells) != self.width:
             separated = "separated by tabs" if self.tabs else "separated by spaces"
@@ -202,10 +202,14 @@ class _Columns:
 
     def _cell(self, cells: list[str], row: _Row, column: int) -> str:
         if not 1 <= abs(column) <= len(cells):
-            raise self.reader.error(f"there are {len(cells)} columns", row.line, column, remedy="choose one of them")
+            raise self.reader.error(
+                f"there are {len(cells)} columns", row.line, column, remedy="choose two with --columns WORD,TAG"
+            )
         text = cells[column - 1 if column > 0 else column].strip(" ")
         if not text:
-            raise self.reader.error("is empty", row.line, column, remedy="words and tags cannot be empty")
+            raise self.reader.error(
+                "is empty", row.line, column, remedy="fill it, or choose other columns with --columns"
+            )
         return text
 
 
@@ -219,7 +223,8 @@ class _CoNLLU(_Columns):
         if isinstance(column, int):
             return column
         if column not in CONLLU:
-            raise ConfigError(f"no column {column!r} in CoNLL-U{nearest(column, CONLLU)}; known: {', '.join(CONLLU)}")
+            known = ", ".join(CONLLU)
+            raise ConfigError(f"--columns: no column {column!r} in CoNLL-U{nearest(column, CONLLU)}; known: {known}")
         return CONLLU.index(column) + 1
 
     def _words(self, block: list[_Row]) -> list[tuple[_Row, list[str]]]:

@@ -85,7 +85,7 @@ class TagSet:
         pairs = {pair for sentence in sentences for pair in _pairs(sentence.tags)}
         found = cls(sorted({left for left, _ in pairs if left}))
         if not found.names:
-            raise DataError("no tags found", remedy="is the tag column set correctly?")
+            raise DataError("no tags found", remedy="name its column: --columns WORD,TAG")
         return cls(found.names, found._strictest(pairs) if scheme == "auto" else scheme)
 
     @classmethod

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elman.corpus import DataConfig, open_corpus
-from elman.errors import DataError
+from elman.corpus import DataConfig, LabelledCorpus, PairCorpus, TaggedCorpus, open_corpus
+from elman.errors import ConfigError, DataError
+from elman.pipeline.tasks.regress.task import NumberCorpus
 
 pyarrow = pytest.importorskip("pyarrow")
 VALUES = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=9), max_size=9)
@@ -151,3 +152,31 @@ def test_a_value_that_many_rows_of_a_parquet_file_share_counts_each_time(read, m
     kind = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
     with pytest.raises(DataError, match="unpacks to more than 10 times its size"):
         read(as_parquet(["x" * 1000] * 1000, kind), "a.parquet")
+
+
+COLUMNS = {
+    "no such column": (LabelledCorpus, "a.csv", b"a,b,c\n1,2,3\n", {}),
+    "not text": (LabelledCorpus, "a.jsonl", b'{"label": "x", "text": 5}\n', {}),
+    "too few columns": (LabelledCorpus, "a.csv", b"x,y\n", {"columns": [1, 3]}),
+    "no label": (LabelledCorpus, "a.tsv", b"label\ttext\n\tb\n", {}),
+    "no number": (NumberCorpus, "a.tsv", b"label\ttext\nx\tb\n", {}),
+    "no source": (PairCorpus, "a.csv", b"a,b,c\n1,2,3\n", {}),
+    "one column": (TaggedCorpus, "a.conll", b"word\n", {}),
+    "a name": (TaggedCorpus, "a.conll", b"word TAG\n", {"columns": {"word": "form"}}),
+    "too few tags": (TaggedCorpus, "a.conll", b"word TAG\n", {"columns": {"tag": 4}}),
+    "a wrong name": (TaggedCorpus, "a.conllu", b"1\ta\t" + b"_\t" * 7 + b"_\n", {"columns": {"tag": "pos"}}),
+}
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+def test_errors_about_columns_name_the_option(case, tmp_path):
+    corpus_class, name, content, settings = COLUMNS[case]
+    (tmp_path / name).write_bytes(content)
+    corpus = corpus_class.open(train=str(tmp_path / name), valid_fraction=0, **settings)
+    with pytest.raises((DataError, ConfigError), match="--columns"):
+        list(corpus.documents("train"))
+
+
+def test_settings_of_columns_name_the_option():
+    with pytest.raises(ConfigError, match="--columns label,text"):
+        LabelledCorpus.open(train="a.csv", columns=["a", "b", "c"])

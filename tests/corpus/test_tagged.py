@@ -119,7 +119,7 @@ def test_zipped_files_and_folders_are_read(tmp_path):
         ("a X\nb Y Z\n", 2, "3 fields"),
         ("a\tX\n\tY\n", 2, "column 1: is empty"),
         ("a\tX\nb\t\n", 2, "column -1: is empty"),
-        ("\na\n", 2, "no tag"),
+        ("\na\n", 2, "a word without a tag"),
     ],
 )
 def test_ragged_columns_are_errors_with_a_line_number(tmp_path, text, line, message):
