@@ -23,6 +23,7 @@ from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.sizes import fit_exactly, parse_count
 from elman.pipeline.tasks import PreparedData, Task
 from elman.pipeline.tasks.base import data_changed
+from elman.pipeline.tasks.pretrained_vectors import with_vector_widths
 from elman.runs import FileManifest, Run, environment
 from elman.training.learning_rates import DEFAULT_LEARNING_RATE
 from elman.untrusted import read_json
@@ -259,7 +260,7 @@ def model_settings(task: type[Task], name: str, given: Mapping[str, Any], shared
     if not fits_by_counting(settings["type"]):
         settings = override(settings, dict(shared))
     try:
-        return task.typed_model(override(settings, dict(given))).plain()
+        return task.typed_model(with_vector_widths(override(settings, dict(given)))).plain()
     except ConfigError as error:
         raise ConfigError(f"entrant {name}: {error}") from None
 

@@ -9,10 +9,12 @@ import yaml
 from task_data import BAD, GOOD, NOUNS, VERBS, settings_of
 
 from elman.cli.main import main
+from elman.comparison.plan import model_settings
 from elman.errors import ConfigError, DataError
 from elman.pipeline import iterate, load
 from elman.pipeline.evaluate import evaluate_run
 from elman.pipeline.recipe import read_recipe
+from elman.pipeline.tasks import TASKS as KINDS
 
 WORDS = ["The", "is", *GOOD, *BAD, *NOUNS, *VERBS, *"abcd"]
 VECTORS = np.random.default_rng(0).normal(scale=3, size=(len(WORDS), 7)).astype(np.float32)
@@ -172,3 +174,9 @@ def test_what_cannot_be_is_one_sentence(data, tmp_path, file, changes, reason):
         trained(tmp_path / "run", settings)
     assert reason in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_entrants_of_a_race_are_as_wide_as_the_file(file, task):
+    """Catches a default width, which taggers have."""
+    assert model_settings(KINDS[task], "gru", {}, {"vectors": str(file)})["embedding_size"] == 7
