@@ -52,13 +52,19 @@ API: dict[str, tuple[str, list[str]]] = {
         ["sweep", "elman.comparison.sweep_run.Sweep", "elman.comparison.sweep_results.SweepResults"],
     ),
     "look-inside": (
-        "Values inside a model have names, called sites. They can be recorded or edited while the model runs.",
+        "`model.attention(text)`, `.gradients`, `.gates`, `.predictions` and `.units` of a [trained model]"
+        "(trained-models.md) return what is below: a figure with its numbers. `elman.inspect` has the same of layers "
+        "before they are trained. Values inside a model have names, called sites; they can be recorded or edited while "
+        "it runs.",
         [
-            "tap",
+            "inspect",
+            "elman.inspection.result.Inspection",
+            "elman.inspection.trace.Trace",
+            "elman.inspection.summary.Summary",
             "record",
             "edit",
+            "tap",
             "elman.ops.taps.Recording",
-            "elman.inspection.trace.Trace",
             "elman.figures.figure.Figure",
         ],
     ),
@@ -89,6 +95,8 @@ def find(name: str) -> Any:
 def path_of(name: str) -> str:
     """Where an object is defined, which is where mkdocstrings reads its docstring."""
     found = find(name)
+    if inspect.ismodule(found):
+        return found.__name__
     if inspect.isclass(found) or inspect.isfunction(found):
         return f"{found.__module__}.{found.__qualname__}"
     for module in [module for key, module in sorted(sys.modules.items()) if key.startswith("elman.")]:

@@ -32,6 +32,7 @@ _MODULES = {
     "record": "elman.ops.taps",
     "edit": "elman.ops.taps",
     "ElmanError": "elman.errors",
+    "inspect": "elman.inspection.untrained",
 }
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
@@ -39,7 +40,8 @@ __all__ = sorted(_MODULES)  # noqa: PLE0605
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'elman' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    module = import_module(_MODULES[name])
+    return module if name == "inspect" else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,7 @@ Tick labels may be of any script, and are shrunk, turned or thinned out until th
 
 import io
 import textwrap
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from elman.figures.colours import GREY, PALE
@@ -26,19 +27,25 @@ MARKED = 25  # points of a line up to which each has a marker
 
 def render(figure: "Figure", suffix: str) -> bytes:
     """As `svg` or `png`: the same figure gives the same bytes."""
-    import matplotlib
-
     out = io.BytesIO()
     about: dict[str, str | None] = {
         "Title": figure.title,
         "Description": " ".join([figure.subtitle, figure.command]).strip(),
     }
     about |= {"Date": None} if suffix == "svg" else {}
-    texts = [figure.title, figure.subtitle, figure.command, *figure.notes]
-    texts += [text for panel in figure.panels for text in (panel.title, *panel.texts())]
-    with matplotlib.rc_context({"font.family": families(map(drawable, texts)), "svg.hashsalt": "elman"}):
+    with drawing_style(figure):
         canvas(figure).savefig(out, format=suffix, dpi=150, metadata=about, bbox_inches="tight")
     return out.getvalue()
+
+
+def drawing_style(figure: "Figure") -> AbstractContextManager[None]:
+    """The settings of matplotlib under which a figure is drawn: fonts for the scripts of all its texts."""
+    import matplotlib
+
+    texts = [figure.title, figure.subtitle, figure.command, *figure.notes]
+    texts += [text for panel in figure.panels for text in (panel.title, *panel.texts())]
+    settings: Any = {"font.family": families(map(drawable, texts)), "svg.hashsalt": "elman"}
+    return matplotlib.rc_context(settings)
 
 
 def canvas(figure: "Figure") -> Any:

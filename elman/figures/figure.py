@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from elman.errors import ConfigError
 from elman.figures.colours import Palette, assign_styles
@@ -31,7 +31,7 @@ class Figure:
     palette: Palette | None = field(default=None, kw_only=True)
     """Styles that it shares with other figures of its page."""
 
-    def with_command(self, command: str) -> "Figure":
+    def with_command(self, command: str) -> Self:
         """A copy with the command that makes it again."""
         return replace(self, command=command)
 
@@ -85,6 +85,13 @@ class Figure:
         from elman.figures.drawing import render
 
         return render(self, suffix)
+
+    def plot(self) -> Any:
+        """The figure as one of matplotlib, whose axes can be changed; `savefig` writes it."""
+        from elman.figures.drawing import canvas, drawing_style
+
+        with drawing_style(self):
+            return canvas(self)
 
     def html(self) -> str:
         """The figure as a self-contained HTML page."""

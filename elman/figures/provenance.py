@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import signature
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from elman.figures.figure import Figure
 from elman.ops import taps
@@ -11,14 +11,15 @@ from elman.ops import taps
 LONGEST = 300  # characters of a call; longer ones contain a whole text
 
 P = ParamSpec("P")
+Made = TypeVar("Made", bound=Figure)
 
 
-def carries_call(make: Callable[P, Figure]) -> Callable[P, Figure]:
+def carries_call(make: Callable[P, Made]) -> Callable[P, Made]:
     """Decorator: figures of this function get its call as their command, unless activations are edited meanwhile,
     which the call would not show."""
 
     @wraps(make)
-    def made(*args: P.args, **kwargs: P.kwargs) -> Figure:
+    def made(*args: P.args, **kwargs: P.kwargs) -> Made:
         figure = make(*args, **kwargs)
         return figure if figure.command or taps.listening() else figure.with_command(call_of(make, *args, **kwargs))
 

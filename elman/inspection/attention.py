@@ -21,6 +21,7 @@ from elman.figures.panels import Bars, ColouredText, Curve, HeatMap, Lines, Pane
 from elman.figures.provenance import carries_call
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText
+from elman.inspection.result import Inspection, Numbers
 from elman.inspection.trace import AttentionMaps, choose_layers, head_names, trace
 from elman.ops import taps
 
@@ -78,12 +79,12 @@ def attention_figure(
     layer: int | None = None,
     heads: Sequence[int] = (),
     marked: Collection[str] = (),
-) -> Figure:
+) -> Inspection:
     """Maps of layers and heads (counted from 1); the attention mass on `marked` tokens is reported."""
     found = attention_maps(inspected)
     pooled = pooling_panel(inspected)
     if not found and pooled:
-        return Figure("Attention", [pooled], (), subtitle)
+        return Inspection("Attention", [pooled], (), subtitle, numbers=pooling_numbers(pooled))
     if not found:
         raise ConfigError("no layer of this model has attention weights; elman inspect trace shows what it has")
     chosen, left_out = choose_layers(found, layer, "have attention")
@@ -104,7 +105,8 @@ def attention_figure(
     panels += [entropy_panel(chosen)] if sum(len(maps.weights) for maps in chosen) > 1 else []
     within = [maps for maps in chosen if not is_cross(maps)]
     panels += [attention_distance_panel(within)] if within else []
-    return Figure("Attention", [*panels, *([pooled] if pooled else [])], notes, subtitle)
+    numbers = {maps.site: maps.numbers() for maps in (found if layer is None else chosen)} | pooling_numbers(pooled)
+    return Inspection("Attention", [*panels, *([pooled] if pooled else [])], notes, subtitle, numbers=numbers)
 
 
 def summary(maps: AttentionMaps, heads: Sequence[int], marked: Collection[str]) -> str:
@@ -149,6 +151,10 @@ def pooling_panel(inspected: InspectedText) -> ColouredText | None:
         return None
     weights = as_array(seen["pooling.weights"][0])
     return ColouredText(inspected.main, weights, title="Pooling weight of each token", quantity="attention")
+
+
+def pooling_numbers(panel: ColouredText | None) -> dict[str, Numbers]:
+    return {"pooling.weights": Numbers.of(panel.values, token=panel.tokens)} if panel else {}
 
 
 def _names(maps: AttentionMaps, found: Sequence[AttentionMaps]) -> list[str]:

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import inference_mode
-from elman.figures.figure import Figure
 from elman.figures.panels import Curve, HeatMap, Lines, Panel
 from elman.figures.provenance import carries_call
 from elman.inspection.gradient_decay import LENGTH, WIDTH, GradientDecay, UntrainedLayer, diagnose, gradient_decay
 from elman.inspection.inspected_text import InspectedText
+from elman.inspection.result import Inspection, Numbers
 from elman.inspection.token_gradients import TokenGradients, mean_by_lag, token_gradients
 from elman.layers import SequenceLayer
 from elman.ops.state import map_state, tensors
@@ -50,7 +50,7 @@ def gradient_decay_figure(
     width: int = WIDTH,
     seed: int = 0,
     precision: str = "float32",
-) -> Figure:
+) -> Inspection:
     """Of untrained layers."""
     found = [gradient_decay(untrained, length, width, seed, precision) for untrained in layers]
     panels: list[Panel] = [decay_panel(found)]
@@ -63,7 +63,14 @@ def gradient_decay_figure(
                 steps[untrained.name] = step_jacobians(layer, noise * untrained.scale)
         panels += jacobian_panels(steps)
     subtitle = f"untrained, width {width}, {length} steps of unit-normal noise, {precision}, seed {seed}"
-    return Figure("Gradient norm against distance", panels, [diagnose(one).words for one in found], subtitle)
+    names, diagnoses = [one.name for one in found], [diagnose(one) for one in found]
+    numbers = {
+        "gradient": Numbers.of(np.stack([one.norms for one in found]), layer=names, distance=range(length)),
+        "factor": Numbers.of([one.rate for one in diagnoses], layer=names),
+        "verdict": Numbers([one.verdict for one in diagnoses], {"layer": names}),
+    }
+    notes = [one.words for one in diagnoses]
+    return Inspection("Gradient norm against distance", panels, notes, subtitle, numbers=numbers)
 
 
 def decay_panel(found: Sequence[GradientDecay]) -> Lines:
@@ -83,25 +90,33 @@ def jacobian_panels(steps: dict[str, list[StepJacobian]]) -> list[Panel]:
 
 
 @carries_call
-def gradient_figure(inspected: InspectedText, subtitle: str = "") -> Figure:
+def gradient_figure(inspected: InspectedText, subtitle: str = "") -> Inspection:
     """Of a trained model that reads a text."""
     found = token_gradients(inspected)
     panels: list[Panel] = []
     notes = []
+    numbers = {"gradient": Numbers.of(found.norms, prediction=found.targets, token=found.tokens)}
     aligned = len(inspected.main) == len(inspected.read) and inspected.embedding == "embedding"
     if aligned and len(found.norms) > 1:
         decay = mean_by_lag(found, "this model")
         panels.append(decay_panel([decay]))
+        numbers["by distance"] = Numbers.of(decay.norms, distance=decay.lags.tolist())
         notes.append(diagnose(decay).words)
     if len(found.tokens) <= SQUARE:
         panels.append(token_gradient_panel(found))
-    panels += jacobian_panels(dict(list(model_jacobians(inspected).items())[:STEPWISE]))
+    jacobians = model_jacobians(inspected)
+    panels += jacobian_panels(dict(list(jacobians.items())[:STEPWISE]))
+    for name, steps in jacobians.items():
+        if steps:
+            times, *factors = zip(*steps, strict=True)
+            for factor, values in zip(("norm", "radius"), factors, strict=True):
+                numbers[f"{name}.jacobian.{factor}"] = Numbers.of(values, step=times)
     if not panels:
         raise ConfigError(f"the text is too long for the matrix of gradients; give one of at most {SQUARE} tokens")
     objective = OBJECTIVES.get(inspected.goal, "the log-probability of the observed next token")
     notes.append(f"Norm of the gradient of {objective}, by the embedding of each token.")
     notes += [inspected.caution] if inspected.caution else []
-    return Figure("Gradients of predictions by tokens", panels, notes, subtitle)
+    return Inspection("Gradients of predictions by tokens", panels, notes, subtitle, numbers=numbers)
 
 
 def token_gradient_panel(found: TokenGradients) -> HeatMap:

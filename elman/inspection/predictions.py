@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from elman.errors import ConfigError, nearest
-from elman.figures.figure import Figure
 from elman.figures.panels import SHARE, Bars, ColouredText, Curve, Lines, Panel, Values, as_array
 from elman.figures.provenance import carries_call
 from elman.inspection.inspected_text import InspectedText
-from elman.inspection.token_gradients import saliency, saliency_panel, target_outcome
+from elman.inspection.result import Inspection, Numbers
+from elman.inspection.token_gradients import Saliency, saliency, saliency_panel, target_outcome
 from elman.ops import taps
 
 TOP = 5  # outcomes that are listed
@@ -32,10 +32,8 @@ class Prediction(NamedTuple):
 def predictions(inspected: InspectedText) -> list[Prediction]:
     """At every position with scores."""
     log_probs = inspected.log_probabilities().double()
-    tokens = inspected.main
-    tokens = tokens if len(tokens) == len(log_probs) else [" ".join(tokens)] * len(log_probs)
     found = []
-    for position, (token, logs) in enumerate(zip(tokens, log_probs, strict=True)):
+    for position, (token, logs) in enumerate(zip(labels(inspected, len(log_probs)), log_probs, strict=True)):
         known = position < len(inspected.truth)
         outcome = int(inspected.truth[position]) if known else int(logs.argmax())
         values, ids = logs.topk(min(TOP, len(logs)))
@@ -53,7 +51,7 @@ def prediction_figure(
     position: int = -1,
     contrast: str | Sequence[str] = (),
     changes: Mapping[str, float] | None = None,
-) -> Figure:
+) -> Inspection:
     """The panels that suit the goal of a model. `contrast` are two outcomes, as "was,were"; `changes` are edits of
     activations, whose predictions are shown beside the unedited ones."""
     panels: list[Panel] = []
@@ -61,9 +59,13 @@ def prediction_figure(
     if inspected.goal == "value":
         if contrast:
             raise ConfigError("a number has no outcomes to contrast; leave --contrast out")
-        panels = [value_panel(inspected, changes), attribution_panel(inspected, position)]
-        return Figure("Predictions", panels, notes, subtitle)
+        attributed = attribution(inspected, position)
+        panels = [value_panel(inspected, changes), saliency_panel(*attributed)]
+        values = inspected.scores()[:, 0]
+        numbers = {"number": Numbers.of(values, token=labels(inspected, len(values)))} | saliency_numbers(attributed[0])
+        return Inspection("Predictions", panels, notes, subtitle, numbers=numbers)
     found = predictions(inspected)
+    numbers = prediction_numbers(inspected, found)
     if inspected.goal in ("next", "own"):
         panels += surprisal_panels(found)
         notes += surprisal_notes(found)
@@ -77,8 +79,39 @@ def prediction_figure(
     if changes:
         panels.append(intervention_panel(inspected, changes, position))
     if inspected.goal != "own" and any(parameter.requires_grad for parameter in inspected.model.parameters()):
-        panels.append(attribution_panel(inspected, position))
-    return Figure("Predictions", panels, notes, subtitle)
+        attributed = attribution(inspected, position)
+        panels.append(saliency_panel(*attributed))
+        numbers |= saliency_numbers(attributed[0])
+    return Inspection("Predictions", panels, notes, subtitle, numbers=numbers)
+
+
+def labels(inspected: InspectedText, count: int) -> list[str]:
+    """The token read last before each prediction; the whole text where there is one for all of it."""
+    tokens = inspected.main
+    return tokens if len(tokens) == count else [" ".join(tokens)] * count
+
+
+def prediction_numbers(inspected: InspectedText, found: Sequence[Prediction]) -> dict[str, Numbers]:
+    """Of each prediction, and the probability of every outcome: a class or tag by name, a token by its id."""
+    axes = {"token": [one.after for one in found]}
+    probabilities = inspected.log_probabilities().exp()
+    names: Sequence[str | int] = range(probabilities.shape[1])
+    names = names if inspected.goal in ("next", "own") else [inspected.outcome(int(number)) for number in names]
+    return {
+        "observed": Numbers(["" if one.observed is None else one.observed for one in found], axes),
+        "likeliest": Numbers([one.likeliest[0][0] for one in found], axes),
+        "surprisal": Numbers.of([one.bits for one in found], **axes),
+        "entropy": Numbers.of([one.entropy for one in found], **axes),
+        "rank": Numbers.of([one.rank for one in found], **axes),
+        "probability": Numbers.of(probabilities, **axes, outcome=names),
+    }
+
+
+def saliency_numbers(found: Saliency) -> dict[str, Numbers]:
+    return {
+        "gradient × input": Numbers.of(found.gradient, read=found.tokens),
+        "leave-one-out": Numbers.of(found.occlusion, read=found.tokens),
+    }
 
 
 def surprisal_notes(found: Sequence[Prediction]) -> list[str]:
@@ -187,10 +220,10 @@ def intervention_panel(inspected: InspectedText, changes: Mapping[str, float], p
     return probability_bars(names, bars, f"With {', '.join(f'{site} = {value:g}' for site, value in changes.items())}")
 
 
-def attribution_panel(inspected: InspectedText, position: int = -1) -> Bars:
-    """Saliency of the outcome at a position."""
+def attribution(inspected: InspectedText, position: int = -1) -> tuple[Saliency, str]:
+    """Saliency of the outcome at a position, and the name of the outcome."""
     scores = inspected.scores()
     if inspected.goal == "next" and position == -1 and 0 < len(inspected.truth) < len(scores):
         position = len(inspected.truth) - 1  # the last observed token
     outcome = target_outcome(inspected, scores, position)
-    return saliency_panel(saliency(inspected, position, outcome), inspected.outcome(outcome))
+    return saliency(inspected, position, outcome), inspected.outcome(outcome)

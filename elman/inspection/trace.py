@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,7 +16,11 @@ from elman.figures.panels import Array, HeatMap, Panel, as_array
 from elman.files import atomic_write
 from elman.inspection import downsampling
 from elman.inspection.inspected_text import InspectedText, tokens_of
+from elman.inspection.result import Numbers, data_frame
 from elman.ops.attention import by_position
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SHOWN = ("gate", "state")  # quantities that a figure shows by default
 INSTEAD = ("attention", "order")  # where a model has none of these
@@ -32,6 +36,10 @@ class AttentionMaps(NamedTuple):
     weights: Tensor
     queries: list[str]
     keys: list[str]
+
+    def numbers(self) -> Numbers:
+        heads = range(1, 1 + len(self.weights))
+        return Numbers.of(self.weights, head=heads, query=self.queries, key=self.keys)
 
     def heat_map(self, heads: Iterable[int] | None = None) -> HeatMap:
         """All heads or some of them side by side, queries by keys."""
@@ -73,9 +81,7 @@ class Trace:
 
     def figure(self, *sites: str) -> Figure:
         """A heat map of each site that matches the patterns; without patterns, of gates and states."""
-        chosen = [site for site in self.data if any(fnmatchcase(site, pattern) for pattern in sites)]
-        if sites and not chosen:
-            raise RecordingError(f"{', '.join(sites)}: not recorded{nearest(sites[0], self.data)}")
+        chosen = self.matching(sites)
         notes = []
         if not sites:
             known = self.default_sites()
@@ -84,6 +90,13 @@ class Trace:
         panels = [self.panel(site) for site in chosen]
         notes += downsampling.note(max((len(self[site]) for site in chosen), default=0))
         return Figure("Activations along the text", panels, notes, self.subtitle, command=self.command)
+
+    def matching(self, patterns: Sequence[str]) -> list[str]:
+        """The recorded sites that match any of the patterns."""
+        chosen = [site for site in self.data if any(fnmatchcase(site, pattern) for pattern in patterns)]
+        if patterns and not chosen:
+            raise RecordingError(f"{', '.join(patterns)}: not recorded{nearest(patterns[0], self.data)}")
+        return chosen
 
     def default_sites(self) -> list[str]:
         """Gates and states, or else attention weights and n-gram orders."""
@@ -104,14 +117,33 @@ class Trace:
         keys = self.sides.get("encoder", queries) if "cross-attention" in site else queries
         return AttentionMaps(site, weights_of(site, self[site])[:, : len(queries), : len(keys)], queries, keys)
 
+    def numbers(self, site: str) -> Numbers:
+        """The values of a site with the names of their axes: tokens and units, or heads, queries and keys."""
+        if quantity_of(site) == "attention" and self[site].dim() == 3:
+            return self.attention(site).numbers()
+        rows = self.units(site)
+        return Numbers.of(rows, token=self.labels(site), unit=range(rows.shape[1]))
+
+    def labels(self, site: str) -> list[str]:
+        """The token of each row of a site; numbers for one vector of the whole text, or for characters of words."""
+        tokens, count = self.tokens_of(site), len(self[site])
+        return tokens if len(tokens) == count else [str(position) for position in range(count)]
+
+    def frame(self, *sites: str) -> "DataFrame":
+        """The sites that match the patterns as a pandas DataFrame, by default gates and states: a row for each value,
+        and a column for each site where all have the same tokens and units, else columns `name` and `value`."""
+        return data_frame({site: self.numbers(site) for site in self.matching(sites) or self.default_sites()})
+
+    def plot(self, *sites: str) -> Any:
+        """The figure of these sites as one of matplotlib."""
+        return self.figure(*sites).plot()
+
     def panel(self, site: str) -> Panel:
         """The panel of one site."""
-        values, tokens, quantity = self[site], self.tokens_of(site), quantity_of(site)
+        values, tokens, quantity = self[site], self.labels(site), quantity_of(site)
         if quantity == "attention" and values.dim() == 3:
             return self.attention(site).heat_map()
         rows = self.units(site)
-        if len(tokens) != len(rows):  # one vector of the whole text, or characters of words
-            tokens = [str(position) for position in range(len(rows))]
         names = [str(unit) for unit in range(rows.shape[1])]
         matrix = downsampling.means(rows.T)
         return HeatMap({"": matrix}, names, downsampling.names(tokens), row_axis="unit", title=site, quantity=quantity)
@@ -132,6 +164,10 @@ class Trace:
 
     def _repr_html_(self) -> str:
         return self.figure()._repr_html_()
+
+    def __repr__(self) -> str:
+        sizes = (f"{site} {' × '.join(map(str, values.shape))}" for site, values in self.data.items())
+        return f"<Trace of {len(self.tokens)} tokens: {', '.join(sizes)}>"
 
 
 def head_names(count: int) -> list[str]:

@@ -15,10 +15,10 @@ import numpy as np
 from elman.corpus.synthetic import END, make_language
 from elman.corpus.synthetic.formal import CLOSING, OPENING
 from elman.errors import ConfigError, UnknownName
-from elman.figures.figure import Figure
 from elman.figures.panels import Array, Bars, ColouredText, Lines, Panel, as_array
 from elman.figures.provenance import carries_call
 from elman.inspection.inspected_text import InspectedText
+from elman.inspection.result import Inspection, Numbers
 
 STATES = ("hidden", "memory", "state")
 SHIFTS = 20
@@ -188,7 +188,7 @@ def autocorrelation_times(states: Array) -> Array:
 @carries_call
 def unit_figure(
     inspected: InspectedText, subtitle: str = "", sites: Sequence[str] = (), annotators: Sequence[str] = ()
-) -> Figure:
+) -> Inspection:
     """Autocorrelation times of all units, the best units for each annotator, and the text coloured by the best."""
     found = activity(inspected, sites)
     if len(found.tokens) < 4 * LEAST:
@@ -213,7 +213,24 @@ def unit_figure(
         notes += [summary(one) for one in scores[:5]]
     else:
         notes.append("No annotator has enough annotations of this text.")
-    return Figure("Probing of single units", panels, notes, subtitle)
+    return Inspection("Probing of single units", panels, notes, subtitle, numbers=unit_numbers(found, scores, times))
+
+
+def unit_numbers(found: Activity, scores: Sequence[UnitScore], times: Mapping[str, Array]) -> dict[str, Numbers]:
+    """The activity of all units, their autocorrelation times, and the score of the best for each annotator."""
+    numbers = {
+        site: Numbers.of(states, token=found.tokens, unit=range(states.shape[1]))
+        for site, states in found.sites.items()
+    }
+    for site, steps in times.items():
+        numbers[f"{site}.autocorrelation_time"] = Numbers.of(steps, unit=range(len(steps)))
+    if scores:
+        axes = {"candidate": range(1, 1 + len(scores))}
+        columns = dict(zip(UnitScore._fields, zip(*scores, strict=True), strict=True))
+        texts = ("annotator", "site")
+        numbers |= {name: Numbers([*columns[name]], axes) for name in texts}
+        numbers |= {name: Numbers.of(columns[name], **axes) for name in ("unit", "score", "chance")}
+    return numbers
 
 
 def summary(one: UnitScore) -> str:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from elman.errors import ConfigError, RunError
+from elman.figures.colours import quantity_of
 from elman.generation import Ensemble, Generated, GenerationConfig, generate, stream
 from elman.models import LIKELIHOOD_OF, EncoderDecoder, is_masked, masked_model_error, prediction_of
+from elman.models.stack import count_parameters
 from elman.ops import taps
 from elman.pipeline.devices import choose_device, choose_threads
 from elman.pipeline.recipe import Recipe, stored_recipe
@@ -25,6 +27,8 @@ from elman.untrusted import read_json
 
 if TYPE_CHECKING:
     from elman.inspection.inspected_text import InspectedText
+    from elman.inspection.result import Inspection
+    from elman.inspection.summary import Summary
     from elman.inspection.trace import Trace
     from elman.tokenizers import Tokenizer
 
@@ -214,6 +218,72 @@ class TrainedModel:
         words += ["--target", target] if target else []
         known = self.run and not taps.listening()  # edits cannot be given in a command
         return trace(self.reading(text, target), sites, self.of, shlex.join(words) if known else "")
+
+    def attention(
+        self,
+        text: str,
+        target: str | None = None,
+        *,
+        layer: int | None = None,
+        heads: Sequence[int] = (),
+        marked: Sequence[str] = (),
+    ) -> "Inspection":
+        """Attention weights while a text is read: of each layer a tensor (heads, queries, keys) under its site.
+
+        The figure has the maps of a layer, or of some heads (both counted from 1), their entropy and distance, and
+        what share of the weight is on `marked` tokens. A translation is shown with its target.
+        """
+        from elman.inspection.attention import attention_figure
+
+        return attention_figure(self.reading(text, target), self.of, layer, heads, marked)
+
+    def gradients(self, text: str, target: str | None = None, *, precision: str = "float32") -> "Inspection":
+        """How much each prediction depends on each token: `gradient` (predictions, tokens) has the norms of its
+        gradient, `by distance` their mean, and for recurrent layers `….jacobian.norm` and `….jacobian.radius` how much
+        one step of the state stretches it."""
+        from elman.inspection.gradients import gradient_figure
+
+        return gradient_figure(self.reading(text, target, precision), self.of)
+
+    def gates(self, text: str, target: str | None = None) -> "Trace":
+        """Every gate while a text is read: a trace of arrays (tokens, units)."""
+        found = self.trace(text, target=target)
+        sites = [site for site in found if quantity_of(site) == "gate" and not site.startswith("characters.")]
+        if not sites:
+            raise ConfigError("no layer of this model has gates; model.trace(text) records what it has")
+        return self.trace(text, sites, target)
+
+    def predictions(
+        self, text: str, target: str | None = None, *, position: int = -1, contrast: Sequence[str] = ()
+    ) -> "Inspection":
+        """What it predicts at each position: `likeliest`, `surprisal` of the `observed` outcome, its `rank`, `entropy`,
+        and the `probability` (positions, outcomes) of all; of a regression the `number`.
+
+        `gradient × input` and `leave-one-out` say how much each token counts for the prediction at `position`. The
+        log-odds of two outcomes are drawn with `contrast`.
+        """
+        from elman.inspection.predictions import prediction_figure
+
+        return prediction_figure(self.reading(text, target), self.of, position, contrast)
+
+    def units(self, text: str, *, against: Sequence[str] = (), sites: Sequence[str] = ()) -> "Inspection":
+        """What single units of the state do along a text of 80 tokens or more: activity (tokens, units) by site, its
+        `….autocorrelation_time`, and the units that follow quotes, brackets, lines or subjects best (`score`, beside
+        that by `chance`)."""
+        from elman.inspection.units import unit_figure
+
+        return unit_figure(self.reading(text), self.of, sites, against)
+
+    def summary(self) -> "Summary":
+        """Its layers with shapes and parameters, as a table that prints itself."""
+        from elman.inspection.summary import Summary, parts_of
+
+        return Summary(str(self), [*parts_of(self.model)])
+
+    def __repr__(self) -> str:
+        name, size = self.task.run_name(self.recipe.model), count_parameters(self.model)
+        place = f", {self.run}" if self.run else ""
+        return f"<{self.task.name} model {name}, {size:,} parameters, step {self.step:,}{place}>"
 
     @property
     def of(self) -> str:

@@ -60,6 +60,23 @@ def test_one_looks_inside_and_changes_what_passes(model):
 
 
 @pytest.mark.slow
+def test_a_model_says_what_happens_inside_while_it_reads(model):
+    gates = model.gates("the cat")
+    assert {site.rpartition(".")[2] for site in gates} == {"update", "reset"}
+    assert gates["layers.0.gru.gate.update"].shape == (8, 12)
+    found = model.predictions("the cat")
+    end = -float(found["probability"][-1, model.tokenizer.eos_id].log())
+    nats = float(found["surprisal"][:-1].sum()) * math.log(2) + end
+    assert nats == pytest.approx(-model.score("the cat").log_prob, abs=1e-4)
+    assert model.gradients("the cat")["gradient"].shape == (8, 8)
+    assert model.units("the cat sat. " * 10)["layers.0.gru.hidden"].shape == (131, 12)
+    with pytest.raises(ConfigError, match="no layer of this model has attention weights"):
+        model.attention("the cat")
+    assert repr(model) == "<language-model model gru, 1,146 parameters, step 35, runs/gru>"
+    assert "stack.layers.0.layer  gru" in str(model.summary())
+
+
+@pytest.mark.slow
 def test_called_plainly_it_trains_and_returns_the_best_model_with_its_results(folder, recipe, capsys):
     """Catches a generator, which silently does nothing."""
     heard = []

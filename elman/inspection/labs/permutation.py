@@ -7,14 +7,15 @@ depth.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from elman.figures.figure import Figure
 from elman.figures.panels import Bars
 from elman.inspection.labs.lab import Lab, Progress, Result
+from elman.inspection.result import Inspection, Numbers
 from elman.layers import LAYERS, SequenceLayer
 
 WIDTH, TIME, BATCH = 16, 12, 8
@@ -93,8 +94,9 @@ def last_output(stack: list[SequenceLayer], x: Tensor) -> Tensor:
     return x[:, -1]
 
 
-def experiment(seed: int, progress: Progress) -> Result:
-    found = {(one.name, one.layers): one for one in permutation_table()}
+def permutation_figure(table: Sequence[OrderSensitivity]) -> Inspection:
+    """Bars of a selection; numbers of all."""
+    found = {(one.name, one.layers): one for one in table}
     names = [name for name in SHOWN if (name, 1) in found]
     depths = {"1 layer": 1, "2 layers": 2}
     powers = {
@@ -102,8 +104,22 @@ def experiment(seed: int, progress: Progress) -> Result:
         for depth, count in depths.items()
     }
     title = "Relative change of the last output when all tokens before it are shuffled"
-    figure = Figure("Sensitivity to order", [Bars(names, powers, "log10 of the change", (SMALLEST, 1), title=title)])
-    measured = {f"{name}, {depth}": power for depth in depths for name, power in zip(names, powers[depth], strict=True)}
+    panel = Bars(names, powers, "log10 of the change", (SMALLEST, 1), title=title)
+    axes = {"layer": [one.name for one in table]}
+    numbers = {
+        "layers": Numbers.of([one.layers for one in table], **axes),
+        "change": Numbers.of([one.shuffled for one in table], **axes),
+        "sees": Numbers([one.sees for one in table], axes),
+    }
+    return Inspection("Sensitivity to order", [panel], numbers=numbers)
+
+
+def experiment(seed: int, progress: Progress) -> Result:
+    figure = permutation_figure(permutation_table())
+    (panel,) = figure.panels
+    assert isinstance(panel, Bars)
+    bars = {depth: zip(panel.names, values, strict=True) for depth, values in panel.bars.items()}
+    measured = {f"{name}, {depth}": float(power) for depth, pairs in bars.items() for name, power in pairs}
     return Result([figure], measured)
 
 
