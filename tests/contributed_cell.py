@@ -1,4 +1,4 @@
-"""The cell that CONTRIBUTING.md adds, as a file that can be imported."""
+"""The cells that CONTRIBUTING.md adds, as files that can be imported."""
 
 import importlib.util
 import re
@@ -11,21 +11,23 @@ from processes import ROOT
 from elman.cells import CELLS
 from elman.layers import LAYERS
 
-NAME = "update-gate"
+NAMES = ("update-gate", "momentum")
 
 
 @contextmanager
-def contributed_cell(folder: Path) -> Iterator[None]:
-    """Registers the cell; afterwards its name is free again."""
+def contributed_cells(folder: Path) -> Iterator[None]:
+    """Registers the cells; afterwards their names are free again."""
     texts = re.findall(r"^```\w*\n(.*?)^```$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE | re.DOTALL)
-    [text] = [text for text in texts if "CELLS.register" in text]
-    path = folder / "update_gate.py"
-    path.write_text(text)
-    spec = importlib.util.spec_from_file_location("update_gate", path)
-    module = importlib.util.module_from_spec(spec)
+    found = {name: text for text in texts for name in NAMES if f'CELLS.register("{name}")' in text}
+    assert [*found] == [*NAMES]
     try:
-        spec.loader.exec_module(module)
+        for name, text in found.items():
+            path = folder / f"{name}.py"
+            path.write_text(text)
+            spec = importlib.util.spec_from_file_location(name, path)
+            spec.loader.exec_module(importlib.util.module_from_spec(spec))
         yield
     finally:
-        CELLS._items.pop(NAME, None)
-        LAYERS._items.pop(NAME, None)
+        for name in NAMES:
+            CELLS._items.pop(name, None)
+            LAYERS._items.pop(name, None)

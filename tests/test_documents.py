@@ -18,7 +18,7 @@ import processes
 import pytest
 import torch
 import yaml
-from contributed_cell import contributed_cell
+from contributed_cell import contributed_cells
 from processes import environment, forked_python, run_forked
 from safetensors.torch import save_file
 
@@ -300,7 +300,7 @@ def test_the_names_recipe_reaches_its_goal(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.fixture
 def added_cell(tmp_path: Path) -> Iterator[None]:
-    with contributed_cell(tmp_path):
+    with contributed_cells(tmp_path):
         yield
 
 
@@ -319,9 +319,10 @@ def test_the_added_cell_trains_and_shows_its_gate(tmp_path: Path) -> None:
     with record("*") as seen:
         layer(x)
     assert set(seen.sites()) == set(CELLS["update-gate"].sites)
-    claimed, counted = stated(layer, 6), measure(layer, 6)
-    assert (claimed.state, claimed.parameters) == (counted.state, counted.parameters)
-    assert claimed.stepping == pytest.approx(counted.stepping, rel=0.2)
+    for one in (layer, LAYERS["momentum"](LAYERS["momentum"].Config(hidden_size=4), 3)):
+        claimed, counted = stated(one, 6), measure(one, 6)
+        assert (claimed.state, claimed.parameters) == (counted.state, counted.parameters)
+        assert claimed.stepping == pytest.approx(counted.stepping, rel=0.2)
 
     training = {"max_steps": 4, "batch_size": 4, "sequence_length": 16, "log_every": 1}
     (tmp_path / "my.txt").write_text(sentences(60, 1))

@@ -26,6 +26,11 @@ GIVEN = "elman_own."  # prefix of the names of modules that were read from users
 LENGTHS, CUT = (6, 4, 1), 4  # of the sequences that users' layers are checked on
 TOLERANCE = 1e-3  # relative to the largest value: far above rounding errors of single precision
 
+ALL_PARTS = (
+    "A state of several parts begins with all of them: in initial_state(batch), "
+    "`return {}(self.zeros(batch), self.zeros(batch))`"
+)
+
 Run = Callable[[Any, Tensor, State], tuple[Tensor, State]]
 """A way to compute outputs and final state from a layer, inputs and initial state."""
 
@@ -277,6 +282,8 @@ def broken(layer: SequenceLayer) -> str:
         name = "contract"
         try:
             copy = deepcopy(layer).eval()
+            if problem := _wrong_initial_state(copy, x):
+                return f"the law of contract: {problem}"
             trial = Trial(copy, x, other, copy(before[:, :2])[1], lengths, CUT)
             for name, one in LAWS.items():
                 if not ((one.causal and not trial.causal) or _equal(*one.check(trial))):
@@ -288,6 +295,35 @@ def broken(layer: SequenceLayer) -> str:
             raise
         except Exception as problem:
             return f"the law of {name}: it fails with {type(problem).__name__}: {problem}{line_of(problem)}"
+
+
+def _wrong_initial_state(layer: SequenceLayer, x: Tensor) -> str:
+    """Why the initial state is not one that `step` takes and returns, or an empty string."""
+    first = layer.initial_state(len(x))
+    for shape in (tuple(part.shape) for part in leaves(first)):
+        if shape[:1] != (len(x),):
+            return f"initial_state({len(x)}) gives a part of shape {shape}; the rows of the batch come first"
+    if not layer.causal:
+        return ""
+    try:
+        _, after = layer.step(x[:, 0], first)
+    except Exception as problem:
+        if any(sign in str(problem) for sign in ("unpack", "Tensor' object has no", "tuple' object has no")):
+            failed = f"{problem}{line_of(problem)}"
+            return f"initial_state gives {_parts(first)}, from which step fails: {failed}. {ALL_PARTS.format('State')}"
+        raise
+    if _parts(first) != _parts(after):
+        example = ALL_PARTS.format(type(after).__name__)
+        return f"initial_state gives {_parts(first)}, and step {_parts(after)}. {example}"
+    return ""
+
+
+def _parts(state: State) -> str:
+    """A state in words: a tensor, a tuple, or a NamedTuple with its parts."""
+    if isinstance(state, Tensor):
+        return "one tensor"
+    inner = [part if isinstance(part, str) else _parts(part) for part in getattr(state, "_fields", state)]
+    return f"{type(state).__name__}({', '.join(inner)})"
 
 
 @torch.enable_grad()

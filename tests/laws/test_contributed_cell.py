@@ -1,4 +1,4 @@
-"""The cell of CONTRIBUTING.md keeps every law: the tests find a new cell by its registered name.
+"""The cells of CONTRIBUTING.md keep every law: the tests find a new cell by its registered name.
 
 Catches a step that sums up its outputs.
 """
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import test_recording_laws as recording
-from contributed_cell import NAME, contributed_cell
+from contributed_cell import NAMES, contributed_cells
 from hypothesis import given
 from law_cases import Case, Situation, cases, situations
 from test_layer_laws import check
@@ -21,10 +21,10 @@ OF_RECORDING = [
 ]
 
 
-@pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
-    with contributed_cell(tmp_path_factory.mktemp("cell")):
-        [case] = [case for case in cases() if case.name == NAME]
+@pytest.fixture(scope="module", params=NAMES)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    with contributed_cells(tmp_path_factory.mktemp("cell")):
+        [case] = [case for case in cases() if case.name == request.param]
         yield case
 
 

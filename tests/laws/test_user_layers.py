@@ -2,7 +2,7 @@
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -106,7 +106,41 @@ class StateInPlace(Tanh):
         return hidden, hidden
 
 
+class Pair(NamedTuple):
+    hidden: Tensor
+    memory: Tensor
+
+
+class TwoParts(Tanh):
+    """A state of two parts, without an initial state of its own: that of `Cell` has one."""
+
+    def step(self, drive: Tensor, state: Any) -> tuple[Tensor, Any]:
+        hidden, _ = super().step(drive, state.hidden)
+        return hidden, Pair(hidden, state.memory + hidden)
+
+
+class Unpacking(TwoParts):
+    def step(self, drive: Tensor, state: Any) -> tuple[Tensor, Any]:
+        hidden, memory = state
+        return super().step(drive, Pair(hidden, memory))
+
+
+class BareTuple(Unpacking):
+    def initial_state(self, batch: int) -> Any:
+        return self.zeros(batch), self.zeros(batch)
+
+
+class NoRows(TwoParts):
+    def initial_state(self, batch: int) -> Any:
+        return Pair(self.zeros(batch), self.zeros(1)[0])
+
+
+ALL = r"A state of several parts begins with all of them: in initial_state\(batch\), `return {}\(self.zeros\(batch\), "
 BREAKERS = [
+    (TwoParts, "contract", "initial_state gives one tensor, from which step fails: .*'hidden'.*" + ALL.format("State")),
+    (Unpacking, "contract", "initial_state gives one tensor, from which step fails: too many.*" + ALL.format("State")),
+    (BareTuple, "contract", r"gives tuple\(.*\), and step Pair\(hidden, memory\)\. " + ALL.format("Pair")),
+    (NoRows, "contract", r"initial_state\(3\) gives a part of shape \(4,\); the rows of the batch come first"),
     (Widening, "contract", "begins as torch.float32 and becomes torch.float64"),
     (Overwriting, "rows", r"fails with RuntimeError.*in-?place"),
     (Detached, "gradients", "no gradient"),
