@@ -318,7 +318,7 @@ def _wrong_initial_state(layer: SequenceLayer, x: Tensor) -> str:
     return ""
 
 
-def _parts(state: State) -> str:
+def _parts(state: Any) -> str:
     """A state in words: a tensor, a tuple, or a NamedTuple with its parts."""
     if isinstance(state, Tensor):
         return "one tensor"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from elman.errors import ConfigError
 from elman.ops import taps
-from elman.ops.forms import WATCHED, Choice, asked, first_problem
+from elman.ops.forms import Choice, asked, first_problem, only_reference
 from elman.ops.host_sync import may_sync
 
 BLOCK = 128  # positions per kernel call, at least, where the reach is short
@@ -180,11 +180,10 @@ def may_read_values(x: Tensor) -> bool:
 def choose(query: Tensor, score: Score) -> Choice:
     """The form that runs, with the reason; `recurrence.using` applies here too."""
     problems = {
-        WATCHED: taps.listening(),
         "additive scores have no fused kernel": score.kind == "additive",
         "the batch is empty": query.numel() == 0,
     }
-    problem, wanted = first_problem(problems), asked()
+    problem, wanted = only_reference() or first_problem(problems), asked()
     if wanted == "vendor" and problem:
         raise ConfigError(f"the vendor form of attention cannot run: {problem}")
     if wanted == "auto" and query.shape[2] == 1:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from elman.errors import ConfigError, UnknownName
 from elman.ops.taps import listening
+from elman.ops.transforms import transformation
 
 WATCHED = "a recorder is listening"
 
@@ -36,7 +37,8 @@ class Choice(NamedTuple):
 class Forms(dict[str, Form]):
     """The forms of one operation by preference. Those behind the reference run on request only.
 
-    While a recorder listens the reference runs, because in it alone every tap fires.
+    While a recorder listens the reference runs, because in it alone every tap fires; also under torch.export and
+    torch.func, which need plain operations.
     """
 
     families: ClassVar[list["Forms"]] = []
@@ -70,8 +72,8 @@ class Forms(dict[str, Form]):
 
     def _first(self, but: str, args: tuple[Any, ...]) -> tuple[str, Iterable[str]]:
         """The first form without obstacle or drawback, and the reasons against those before it."""
-        if listening():
-            return "reference", [WATCHED]
+        if problem := only_reference():
+            return "reference", [problem]
         device = next(part.device.type for part in args if isinstance(part, Tensor))
         problems: dict[str, None] = {}
         for name, form in self.items():
@@ -84,7 +86,7 @@ class Forms(dict[str, Form]):
         raise AssertionError(f"the reference form of {self.operation} always runs")
 
     def _obstacle(self, name: str, args: tuple[Any, ...]) -> str | None:
-        return WATCHED if name != "reference" and listening() else self[name].obstacle(*args)
+        return (name != "reference" and only_reference()) or self[name].obstacle(*args)
 
     def explain(self, *args: Any) -> str:
         """Which form runs and why: "vendor: oneDNN LSTM", "reference: a recorder is listening"."""
@@ -93,6 +95,11 @@ class Forms(dict[str, Form]):
     def that_can_run(self, *args: Any) -> list[str]:
         """All supported forms, for tests and benchmarks."""
         return [name for name in self if not self._obstacle(name, args)]
+
+
+def only_reference() -> str | None:
+    """The reason why the reference runs whatever the arguments are."""
+    return WATCHED if listening() else transformation()
 
 
 def first_problem(problems: dict[str, bool]) -> str | None:

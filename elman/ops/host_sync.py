@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from elman.ops.state import map_state
 from elman.ops.taps import setting
+from elman.ops.transforms import compiling, transformation
 from elman.shapes import State
 
 FROM_HOST = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
@@ -36,11 +37,11 @@ def without_host_sync(traced: bool = False) -> Iterator[None]:
 
 
 def may_sync() -> bool:
-    return _may_sync.get()
+    return not compiling() and _may_sync.get() and transformation() is None
 
 
 def traced() -> bool:
-    return _traced.get()
+    return not compiling() and _traced.get()
 
 
 def find_host_sync(module: nn.Module, function: Callable[..., Any], *states: State) -> str:

@@ -4,7 +4,7 @@
 A site is scope and name, `layers.0.lstm.gate.forget`; a pattern may add times: `@5`, `@2:6`. Models open a scope for
 each layer. Loops over time open `stepping`, so that values of single steps are concatenated along the time axis (batch,
 time, ...) like those of whole sequences. Listeners run in the order in which they were opened: a recorder inside of an
-edit records the edited value.
+edit records the edited value. Code that torch.compile has compiled has no taps.
 """
 
 import warnings
@@ -31,8 +31,7 @@ Edit = float | Tensor | Callable[[Tensor], Tensor]
 
 def tap(name: str, value: Tensor) -> Tensor:
     """Passes a value to all listeners and returns it, edited if one edits."""
-    listeners = _listeners.get()
-    if not listeners:
+    if torch.compiler.is_dynamo_compiling() or not (listeners := _listeners.get()):
         return value
     site = f"{_scope.get()}.{name}".lstrip(".")
     for listener in listeners:
@@ -42,12 +41,15 @@ def tap(name: str, value: Tensor) -> Tensor:
 
 def listening() -> bool:
     """Whether anything records or edits: then the reference forms must run, in which every tap fires."""
-    return bool(_listeners.get())
+    return not torch.compiler.is_dynamo_compiling() and bool(_listeners.get())
 
 
 @contextmanager
 def setting(variable: ContextVar[T], value: T) -> Iterator[None]:
     """Inside, the context variable has this value."""
+    if torch.compiler.is_dynamo_compiling():  # which would break its graph here
+        yield
+        return
     token = variable.set(value)
     try:
         yield

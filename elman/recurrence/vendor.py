@@ -35,10 +35,12 @@ def obstacle(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
     """Why this form cannot run."""
     call, device = cell.vendor(), x.device.type
     half = device == "cpu" and torch.is_autocast_enabled("cpu")
+    one_dnn = device == "cpu" and not isinstance(call, str) and call.kernel == "lstm"
     problems = {
         f"vendor kernels are not tested on {device}": device not in ("cpu", "cuda"),
         "the batch is empty": x.numel() == 0,
         "under autocast the vendor's CPU kernels do not keep the state in float32": half,
+        "torch.compile cannot differentiate torch's LSTM on a CPU": one_dnn and torch.compiler.is_compiling(),
     }
     return call if isinstance(call, str) else first_problem(problems)
 
