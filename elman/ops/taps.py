@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from elman.errors import RecordingError, nearest
+from elman.errors import RecordingError, brief, nearest
 
 T = TypeVar("T")
 WARN_BYTES = 2**30  # recorded before a warning
@@ -69,7 +69,12 @@ def stepping(on: bool = True) -> AbstractContextManager[None]:
 
 @contextmanager
 def record(*patterns: str) -> Iterator["Recording"]:
-    """Records matching sites. A pattern that matched nothing is an error at the end of the block, unless it raised."""
+    """Records the values of all sites that match: `with elman.record("*.gate.*") as seen: model(x)`, then
+    `seen["layers.0.lstm.gate.forget"]` is a tensor (batch, time, units).
+
+    A pattern may name times, `hidden@-1`. One that matched nothing is an error at the end of the block, which lists the
+    sites that were seen.
+    """
     recording = Recording(patterns)
     with setting(_listeners, (*_listeners.get(), recording)):
         yield recording
@@ -78,7 +83,8 @@ def record(*patterns: str) -> Iterator["Recording"]:
 
 @contextmanager
 def edit(changes: Mapping[str, Edit]) -> Iterator[None]:
-    """Replaces values by a number (clamp), a tensor (activation patching) or a function of the value, at `name@times`.
+    """Replaces values by a number (clamp), a tensor (activation patching) or a function of the value, at `name@times`:
+    `with elman.edit({"layers.0.lstm.gate.forget@3": 1.0}): model(x)`.
 
     A patch has shape (batch, time, ...) and begins at the first edited time, so a recording of another run fits.
     """
@@ -126,6 +132,8 @@ class _Listener:
     """Base of recording and editing: patterns, sites seen so far, and the time each has reached."""
 
     def __init__(self, patterns: tuple[str, ...]):
+        if wrong := [text for text in patterns if not isinstance(text, str)]:
+            raise RecordingError(f"a site is a text, not {brief(wrong[0])}; several are given one by one: 'a', 'b'")
         self.patterns = {text: _Pattern.parse(text) for text in patterns}
         self.fired: set[str] = set()
         self.steps: dict[str, int] = {}  # site -> time steps so far
@@ -156,7 +164,7 @@ class _Listener:
                 known = sorted(self.steps)
                 for site in self._matched(text):
                     raise RecordingError(f"{text!r}: {site} has {self.steps[site]} time steps, none of them selected")
-                found = f"; sites seen: {', '.join(known)}" if known else "; no tap fired"
+                found = f"; sites seen: {', '.join(known)}" if known else "; no model of elman ran inside"
                 raise RecordingError(f"no site matched {text!r}{nearest(pattern.glob, known)}{found}")
 
 
@@ -224,6 +232,8 @@ class Recording(_Listener):
 
 class _Editing(_Listener):
     def __init__(self, changes: Mapping[str, Edit]):
+        if not isinstance(changes, Mapping):
+            raise RecordingError(f"edits are given as {{site: value}}, not {brief(changes)}")
         super().__init__(tuple(changes))
         self.changes = dict(changes)
         for text, pattern in self.patterns.items():
@@ -242,8 +252,14 @@ class _Editing(_Listener):
 
     def _changed(self, text: str, site: str, value: Tensor, positions: Tensor, inside: Tensor) -> Tensor:
         change = self.changes[text]
-        new = change(value) if callable(change) else torch.as_tensor(change)
-        new = new.to(value.device, value.dtype)
+        new = change(value) if callable(change) else change
+        try:
+            new = torch.as_tensor(new).to(value.device, value.dtype)
+        except (TypeError, ValueError, RuntimeError):
+            given = "a function that returns " * callable(change) + brief(new)
+            raise RecordingError(
+                f"{text!r}: the new value is a number, a tensor or a function of the old value, not {given}"
+            ) from None
         if not callable(change) and new.dim() == value.dim() and new.shape[1] != 1:
             times = self.patterns[text].times
             index = positions - (times.start or 0 if times else 0)

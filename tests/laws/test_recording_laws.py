@@ -1,5 +1,7 @@
 """The laws of recording, for every registered layer: no effect, no leak, no unmatched pattern, the right time steps."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -134,7 +136,7 @@ def test_a_pattern_without_a_match_is_an_error_that_names_the_nearest_site() -> 
         taps.edit({"gate.forgot": 0.0}),
     ):
         layer(x)
-    with pytest.raises(RecordingError, match="no tap fired"), taps.record("*"):
+    with pytest.raises(RecordingError, match="no model of elman ran inside"), taps.record("*"):
         pass
     for listener in (taps.record("memory@9"), taps.edit({"memory@9": 0.0})):
         with pytest.raises(RecordingError, match="has 9 time steps"), listener:
@@ -290,3 +292,18 @@ def test_a_user_cell_is_a_layer_that_can_be_recorded() -> None:
     finally:
         CELLS._items.pop("leak", None)
         LAYERS._items.pop("leak", None)
+
+
+@pytest.mark.parametrize(
+    ("listen", "told"),
+    [
+        (lambda: taps.edit({"*.hidden": "open"}), "the new value is a number, a tensor or a function .*, not 'open'"),
+        (lambda: taps.edit({"*.hidden": lambda value: None}), "not a function that returns None"),
+        (lambda: taps.edit(0.5), "edits are given as {site: value}, not 0.5"),
+        (lambda: taps.record(["*.hidden"]), "a site is a text, not .*; several are given one by one: 'a', 'b'"),
+    ],
+)
+def test_what_cannot_be_a_site_or_a_value_is_told_in_these_words(listen: Any, told: str) -> None:
+    layer = LAYERS["gru"](LAYERS["gru"].Config(), 4)
+    with pytest.raises(RecordingError, match=told), listen(), taps.scope("layers.0"):
+        layer(torch.zeros(1, 3, 4))
