@@ -1,4 +1,4 @@
-"""elman import: a Hugging Face model as a run folder."""
+"""elman import: a Hugging Face model or an ARPA file as a run folder."""
 
 from pathlib import Path
 
@@ -12,27 +12,27 @@ from elman.cli.verbs import verb
 @verb("import")
 def import_model(
     folder: Path = typer.Argument(
-        ..., metavar="FOLDER", help="Hugging Face model folder on this disk, as save_pretrained writes it."
+        ...,
+        metavar="FOLDER",
+        help="Hugging Face model folder on this disk, as save_pretrained writes it; or an n-gram model, model.arpa.",
     ),
-    run: Path | None = option(help="Run folder to write.", default="runs/<folder>"),
+    run: Path | None = option(help="Run folder to write.", default="runs/<name>"),
     json: bool = options.JSON,
 ) -> None:
-    """Import a Hugging Face model (BERT, GPT-2, Llama, Mixtral or Mamba) as a run folder.
+    """Import a Hugging Face model (BERT, GPT-2, Llama, Mixtral or Mamba) or an ARPA file as a run folder.
 
     Every verb works on it, except resuming its training; nothing is downloaded.
     """
     from dataclasses import asdict
 
-    from elman.pipeline.importing import import_folder
+    from elman.pipeline.importing import import_arpa, import_folder
 
     output.status(f"converting {folder}")
-    brought = import_folder(folder, run)
+    brought = (import_arpa if folder.is_file() else import_folder)(folder, run)
     if json:
         return output.show_json({**asdict(brought), "run": str(brought.run)})
-    print(
-        f"Imported a {brought.architecture} model of {brought.parameters:,} parameters and {brought.vocab_size:,} "
-        f"tokens into {brought.run}"
-    )
+    size = f"{brought.parameters:,} {'n-grams' if brought.architecture == 'n-gram' else 'parameters'}"
+    print(f"Imported a model ({brought.architecture}) of {size} and {brought.vocab_size:,} tokens into {brought.run}")
     for note in brought.notes:
         print(f"Note: {note}")
     first = "score {} < lines.txt" if brought.masked else "generate {}"

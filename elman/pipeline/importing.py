@@ -1,4 +1,4 @@
-"""Imports a Hugging Face folder as a run folder, which all verbs accept, except for resuming."""
+"""Imports a Hugging Face folder or an ARPA file as a run folder, which all verbs accept, except for resuming."""
 
 from dataclasses import dataclass, field
 from itertools import product
@@ -11,12 +11,14 @@ from elman.errors import DataError
 from elman.files import discard
 from elman.models import is_masked
 from elman.models.hugging_face import from_folder, read_json
+from elman.models.ngram import read_arpa
 from elman.models.stack import count_parameters
 from elman.pipeline.recipe import Recipe, write_recipe
 from elman.pipeline.tasks.files import save_tokenizer
 from elman.runs import Checkpoint, Run, environment
 from elman.runs.run import HAS_MANIFEST
-from elman.tokenizers import IdTokenizer, Imported, Tokenizer
+from elman.tokenizers import EOS, IdTokenizer, Imported, Tokenizer, train_tokenizer
+from elman.tokenizers.base import UNK
 from elman.tokenizers.library_file import make_library, read_content
 
 PIECE = 128  # tokens per piece on which a masked model is evaluated, if it has that many positions
@@ -66,17 +68,43 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Imported
             "training": {"sequence_length": max(min(PIECE, model.config.max_positions - 2), 1)} if masked else {},
         }
     )
+    _write_run(target, recipe, tokenizer, model, config)
+    kind = str(config["model_type"])
+    return ImportedRun(target, kind, count_parameters(model), model.vocab_size, tokenizer.name, masked, notes)
+
+
+def import_arpa(path: str | Path, run: str | Path | None = None) -> ImportedRun:
+    """Convert an ARPA file to a run folder: an n-gram model of words, or of characters if all its words are."""
+    path = Path(path)
+    target = Path(run) if run else Path("runs") / path.name.partition(".")[0]
+    words = [word for word in read_arpa(path)[1] if word not in (EOS, UNK)]
+    kind = "character" if all(len(word) == 1 for word in words) else "word"
+    tokenizer = train_tokenizer({"type": kind}, ["".join(words) if kind == "character" else " ".join(words)])
+    model, _ = read_arpa(path, [tokenizer.token(id) for id in range(tokenizer.vocab_size)])
+    recipe = Recipe.make(
+        {
+            "name": target.name,
+            "data": NO_DATA,
+            "tokenizer": {"type": tokenizer.name},
+            "model": {"type": "ngram", "order": model.order},
+        }
+    )
+    _write_run(target, recipe, tokenizer, model, {"arpa": path.name})
+    size = sum(len(table.log_prob) for table in model.tables)
+    notes = ["a text is split at spaces" if tokenizer.name == "word" else "each character is a token"]
+    return ImportedRun(target, "n-gram", size, model.vocab_size, tokenizer.name, False, notes)
+
+
+def _write_run(target: Path, recipe: Recipe, tokenizer: Tokenizer, model: Any, source: dict[str, Any]) -> None:
     created = Run.create(target, write_recipe(recipe), environment())
     try:
         with created.lock():
             save_tokenizer(tokenizer, created.tokenizer)
             created.manifest.record(created.tokenizer.name)
-            created.best.save(Checkpoint(0, model.state_dict(), facts={"imported": config, **HAS_MANIFEST}))
+            created.best.save(Checkpoint(0, model.state_dict(), facts={"imported": source, **HAS_MANIFEST}))
     except BaseException:
         discard(target)  # leave no incomplete run in the way of the next attempt
         raise
-    kind = str(config["model_type"])
-    return ImportedRun(target, kind, count_parameters(model), model.vocab_size, tokenizer.name, masked, notes)
 
 
 def _positions(model: Any) -> int:

@@ -39,11 +39,12 @@ NOT_IN_A_LINE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 Reals = NDArray[np.float64]
 
 
-def write_arpa(model: NGram, words: Sequence[str], path: str | Path) -> None:
+def write_arpa(model: NGram, words: Sequence[str], path: str | Path, packed: bool | None = None) -> None:
     """`words` are the texts of all tokens by id, such as `[tokenizer.token(id) for id in
-    range(tokenizer.vocab_size)]`."""
+    range(tokenizer.vocab_size)]`. `packed` by gzip, or by default if the name ends in .gz."""
     assert len(words) == model.vocab_size, f"{len(words)} words for a vocabulary of {model.vocab_size}"
-    opener: Any = gzip.open if str(path).endswith(".gz") else open
+    packed = str(path).endswith(".gz") if packed is None else packed
+    opener: Any = gzip.open if packed else open
     with opener(path, "wt", encoding="utf-8", newline="\n") as file:
         file.write("\\data\\\n")
         for length, table in enumerate(model.tables, 1):
