@@ -84,7 +84,7 @@ def _filled(table: torch.Tensor, file: str, words: list[str], counts: Any) -> st
         raise ConfigError(f"model.vectors: {file} has none of the {len(words):,} tokens; give it a tokenizer of words")
     known = torch.from_numpy(read.found)
     values = torch.from_numpy(read.values)[known]
-    table.mul_(values.std() / table.std())
+    table.mul_(_spread(values) / _spread(table))
     table[: len(words)][known] = values
     total, exact = int(read.found.sum()), read.exact
     unknown = counts[: len(words)][~read.found].sum() / max(1, counts.sum())
@@ -92,3 +92,7 @@ def _filled(table: torch.Tensor, file: str, words: list[str], counts: Any) -> st
         f"{total:,} of {len(words):,} words have vectors in {file}, {total - exact:,} of them in another case; "
         f"{unknown:.1%} of the training text has none"
     )
+
+
+def _spread(values: torch.Tensor) -> float:
+    return float(values.double().square().mean().sqrt())

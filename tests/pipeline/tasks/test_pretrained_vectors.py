@@ -94,6 +94,9 @@ def test_what_was_found_is_said(data, tmp_path, file):
     notes, _ = trained(tmp_path / "run", settings_of("classify", data, **BAG, **{"model.vectors": str(file)}))
     said = f"14 of 16 words have vectors in {file}, 1 of them in another case; 0.0% of the training text has none"
     assert said in notes
+    file.write_text("cat 2\n")
+    _, single = trained(tmp_path / "single", settings_of("classify", data, **BAG, **{"model.vectors": str(file)}))
+    assert single.model.embedding.weight.isfinite().all()
     file.write_text("12 1\n" + "".join(f"{word} 1\n" for word in [*BAD, *GOOD, *NOUNS]))
     with pytest.raises(ConfigError, match=r"the vectors of .* have 1 numbers, not 9; leave it out"):
         trained(
