@@ -25,8 +25,8 @@ class RecipeOption(NamedTuple):
     """As typer declares it: help and default."""
 
 
-def _option(kind: Any, setting: str | None, *, help: str, default: str) -> RecipeOption:
-    return RecipeOption(kind | None, setting, options.option(help=help, default=default))
+def _option(kind: Any, setting: str | None, *names: str, help: str, default: str) -> RecipeOption:
+    return RecipeOption(kind | None, setting, options.option(*names, help=help, default=default))
 
 
 # By parameter name: `start_from` is --start-from. The order is that of --help.
@@ -70,7 +70,12 @@ RECIPE_OPTIONS = {
         default="one layer of 256 units",
     ),
     "params": _option(
-        str, "parameters", help="Number of parameters; the width is chosen to come close: 250k, 5M.", default="any"
+        str,
+        "parameters",
+        "--params",
+        "--parameters",
+        help="Number of parameters; the width is chosen to come close: 250k, 5M.",
+        default="any",
     ),
     "seed": _option(int, "seed", help="Random seed: the same seed repeats the run exactly.", default="1"),
     "module": RecipeOption(list[Path] | None, None, options.MODULE),

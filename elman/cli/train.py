@@ -41,10 +41,14 @@ def train(
     from elman.pipeline.resume import kept_widths, source_of
     from elman.pipeline.session import default_run
 
-    built = chosen.build_recipe(source_of(recipe, run, resume), context.obj, kept_widths(run, resume))
+    source = source_of(recipe, run, resume)
+    built = chosen.build_recipe(source, context.obj, kept_widths(run, resume))
     if print_config:
         print(write_recipe(built), end="")
         return
+    if source is None and built.data.language and not any("data.language" in word for word in context.obj):
+        kind = built.data.language["type"]
+        output.note(f"no --data: training on a built-in synthetic language ({kind}), whose entropy is known")
     folder = run or default_run(built)
     listeners: list[Any] = [tracking.TensorBoard(folder)] if tensorboard else []
     listeners += [tracking.Wandb(folder, built)] if wandb else []

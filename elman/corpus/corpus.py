@@ -12,7 +12,7 @@ from elman.corpus.hash_split import HashSplit, make_hash_split
 from elman.corpus.record_formats import record_documents
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import STANDARD_INPUT, Source, digest, locate, spool
-from elman.corpus.text import block_documents, file_documents, line_documents, passage_lines
+from elman.corpus.text import Passage, block_documents, file_documents, line_documents, passage_of
 from elman.errors import ConfigError, DataError
 
 READER_VERSION = 1  # increased when the same bytes are read differently, which invalidates caches
@@ -78,7 +78,7 @@ class Corpus:
         self.unit: str = config.document
         self.carry: bool = config.boundary == "carry"
         self._held_out: HashSplit | None = None
-        self._passage: int | None = None
+        self._passage: Passage | None = None
         self._repairs_read: dict[Split, Repairs] = {}
         self._repairs_later: dict[Split, Repairs] = {}
         self._sources = {split: locate(getattr(config, split), config.format, split) for split in SPLITS}
@@ -149,12 +149,12 @@ class Corpus:
             remedy = f"set data.{split} to a separate file" if self._is_cut(split) else None
             raise DataError(f"no documents for {split}" + (f": {found}" if found else ""), file=where, remedy=remedy)
 
-    def _read(self, sources: Iterable[Source], repairs: Repairs, passage: int | None = None) -> Iterator[Document]:
+    def _read(self, sources: Iterable[Source], repairs: Repairs, passage: Passage | None = None) -> Iterator[Document]:
         for source in sources:
             yield from self._of_source(SourceReader(source, self.config, repairs), passage)
 
-    def _of_source(self, reader: SourceReader, passage: int | None) -> Iterator[Document]:
-        """The documents of one source; `passage` is the number of lines of a piece, if a file is one document."""
+    def _of_source(self, reader: SourceReader, passage: Passage | None) -> Iterator[Document]:
+        """The documents of one source; `passage` is the size of a piece, if a file is one document."""
         if self.unit == "file":
             return file_documents(reader, passage)
         if self.unit == "block":
@@ -172,7 +172,7 @@ class Corpus:
         if self._held_out is None:
             train = self._sources["train"]
             if self.unit == "file":
-                self._passage = passage_lines(SourceReader(source, self.config, Repairs()) for source in train)
+                self._passage = passage_of(SourceReader(source, self.config, Repairs()) for source in train)
             where = ", ".join(source.name for source in train[:3])
             shares = self._fraction("valid"), self._fraction("test")
             found = make_hash_split(self._read(train, Repairs(), self._passage), *shares, where)

@@ -21,7 +21,7 @@ from elman.corpus.document import SPLITS, Document, Repairs, Split
 from elman.corpus.record_formats import as_text, columns_without_header, read_columns
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source
-from elman.corpus.text import file_documents, whole_lines
+from elman.corpus.text import Passage, file_documents, whole_lines
 from elman.errors import ConfigError, DataError, nearest
 from elman.files import atomic_write
 
@@ -75,7 +75,7 @@ class LabelledCorpus(ExampleCorpus):
         labels = [self._folders[origin].get(source.name) for source in self._origin(split)]
         return [self.config.columns, self.config.separator, labels]
 
-    def _of_source(self, reader: SourceReader, passage: int | None = None) -> Iterator[LabelledText]:
+    def _of_source(self, reader: SourceReader, passage: Passage | None = None) -> Iterator[LabelledText]:
         for text in self._texts(reader):
             if text.text.strip():
                 yield text

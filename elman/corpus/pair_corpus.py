@@ -15,7 +15,7 @@ from elman.corpus.document import SPLITS, PairDocument, Repairs, Split
 from elman.corpus.record_formats import as_text, columns_without_header, read_columns, record_documents
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import Source, digest, locate
-from elman.corpus.text import line_documents
+from elman.corpus.text import Passage, line_documents
 from elman.errors import DataError
 
 NOISE = "0123456789"
@@ -206,7 +206,7 @@ class PairCorpus(ExampleCorpus):
         targets += self.language.sources if isinstance(self.language, ReversalLanguage) else []
         return [self.config.columns, [digest(target) for target in targets if target]]
 
-    def _of_source(self, reader: SourceReader, passage: int | None = None) -> Iterator[PairDocument]:
+    def _of_source(self, reader: SourceReader, passage: Passage | None = None) -> Iterator[PairDocument]:
         name = reader.source.name
         target = next((targets[name] for targets in self._targets.values() if name in targets), None)
         for pair in _pairs(reader, target, self.config.columns):

@@ -13,7 +13,7 @@ from elman.corpus.corpus import ExampleCorpus
 from elman.corpus.document import Document, Repairs, Split
 from elman.corpus.source_reader import SourceReader
 from elman.corpus.sources import STANDARD_INPUT, locate, spool
-from elman.corpus.text import whole_lines
+from elman.corpus.text import Passage, whole_lines
 from elman.errors import ConfigError, DataError, nearest
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -285,7 +285,7 @@ class TaggedCorpus(ExampleCorpus):
     def _facts(self, split: Split) -> list[Any]:
         return [self.config.columns.plain()]
 
-    def _of_source(self, reader: SourceReader, passage: int | None = None) -> Iterator[TaggedDocument]:
+    def _of_source(self, reader: SourceReader, passage: Passage | None = None) -> Iterator[TaggedDocument]:
         for tagged in sentences(reader, self.config.columns):
             text = " ".join(tagged.words)
             yield TaggedDocument(text, tagged.source, tagged.line, len(text.encode()) + 1, tagged=tagged)

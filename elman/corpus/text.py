@@ -14,6 +14,7 @@ SPACE_WITHIN = 1024  # long lines are split after a space within this distance, 
 PIECE_BYTES = 2**20  # chunk size of a file that is one document
 PASSAGE_BYTES, PASSAGE_LINES = 2**16, 64  # unit of holding out parts of such a file
 PASSAGES = 20  # minimum number of passages in small files
+LEAST_BYTES, PARTS = 2**10, 100  # of a file of few lines: the least passage, and their number
 
 
 class Line(NamedTuple):
@@ -136,22 +137,29 @@ def block_documents(reader: SourceReader) -> Iterator[Document]:
         yield Document("\n".join(block), reader.source.name, start, size)
 
 
-def file_documents(reader: SourceReader, max_lines: int | None = None) -> Iterator[Document]:
-    """One document in chunks that keep their newlines (as \\n); chunks of `max_lines` lines if given."""
-    pieces = chain(_pieces(reader, max_lines), [None])
+class Passage(NamedTuple):
+    """The most lines and bytes of a part of a file that is held out or not."""
+
+    lines: int
+    bytes: int
+
+
+def file_documents(reader: SourceReader, passage: Passage | None = None) -> Iterator[Document]:
+    """One document in chunks that keep their newlines (as \\n); these are passages if that is given."""
+    pieces = chain(_pieces(reader, passage), [None])
     for piece, following in pairwise(pieces):
         assert piece is not None
         yield replace(piece, continues=True) if following else piece
 
 
-def _pieces(reader: SourceReader, max_lines: int | None) -> Iterator[Document]:
-    limit = PASSAGE_BYTES if max_lines else PIECE_BYTES
+def _pieces(reader: SourceReader, passage: Passage | None) -> Iterator[Document]:
+    limit = passage.bytes if passage else PIECE_BYTES
     pending: list[Line] = []
     size = 0
     for line in lines(reader, limit):
         pending.append(line)
         size += line.size
-        if size >= limit or len(pending) == max_lines:
+        if size >= limit or (passage and len(pending) == passage.lines):
             yield _piece(reader, pending)
             pending, size = [], 0
     if pending:
@@ -165,7 +173,9 @@ def _piece(reader: SourceReader, pending: list[Line]) -> Document:
     return Document(text, reader.source.name, first, len(text.encode()))
 
 
-def passage_lines(readers: Iterable[SourceReader]) -> int:
-    """Lines per held-out passage of these files: fewer if they are small."""
+def passage_of(readers: Iterable[SourceReader]) -> Passage:
+    """The passages of these files: fewer lines if they are small, and parts of lines if they have few."""
     found = chain.from_iterable(lines(reader, PASSAGE_BYTES) for reader in readers)
-    return max(1, sum(1 for _ in islice(found, PASSAGES * PASSAGE_LINES)) // PASSAGES)
+    first = [line.size for line in islice(found, PASSAGES * PASSAGE_LINES)]
+    size = sum(first) // PARTS if len(first) < PASSAGES else PASSAGE_BYTES
+    return Passage(max(1, len(first) // PASSAGES), max(LEAST_BYTES, size))

@@ -24,7 +24,7 @@ from elman.pipeline.recipe import Recipe, read_recipe, stored_recipe, write_reci
 from elman.pipeline.results import final_results
 from elman.pipeline.resume import CHOSEN, agreed, kept_widths, source_of
 from elman.pipeline.samples import Samples
-from elman.pipeline.sizes import fit_size
+from elman.pipeline.sizes import fit_size, size_notes
 from elman.pipeline.tasks.base import check_metric, data_changed
 from elman.pipeline.tasks.position_checks import order_warning
 from elman.pipeline.tasks.pretrained_vectors import use_vectors
@@ -161,6 +161,7 @@ class Session:
         self.samples = Samples(self.run.samples)
         self.best, self.last = self.run.best, self.run.last
         self.metrics = MetricsLog(self.run.metrics) if world.leads else None
+        self.notes += size_notes(recipe, self.model)
         self.notes += order_warning(self.model)
         self.notes += suggested_rate_notes(training, self.trainer.config)
         self.notes += task.notes(batches, self.prepared, self.recipe)

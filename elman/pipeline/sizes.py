@@ -61,6 +61,14 @@ def fit_size(recipe: Recipe, build: Callable[[Any], Any]) -> Recipe:
     return recipe.model_copy(update={"model": with_width(recipe.model, width)})
 
 
+def size_notes(recipe: Recipe, model: Any) -> list[str]:
+    """A note where no width made a model of the size that was asked for."""
+    asked, built = parse_count(recipe.parameters), count_parameters(model)
+    if not asked or _is_close(built, asked):
+        return []
+    return [f"no width makes a model of {asked:,} parameters: built one of {built:,}"]
+
+
 def closest_width(size: Callable[[int], int], parameters: int, widths: Sequence[int]) -> int:
     """Of increasing widths, the one whose size is closest to a number of parameters."""
     large_enough = bisect_left(widths, parameters, key=size)

@@ -59,7 +59,7 @@ def test_automatic_unit_depends_on_file_and_tokenizer(tmp_path, name, tokenizer,
 
 
 def test_each_setting_has_a_help_text():
-    assert all(field.description for field in DataConfig.model_fields.values())
+    assert all(field.description for field in DataConfig.described_fields().values())
     assert "valid_fraction: 0.1" in commented_yaml(DataConfig())
 
 

@@ -96,6 +96,19 @@ def test_a_file_of_one_endless_line_is_held_out_in_passages(tmp_path):
     assert not set(valid) & set(train)
 
 
+@pytest.mark.parametrize("lines", [1, 3, 15])
+def test_a_tenth_of_a_file_of_few_long_lines_is_held_out(tmp_path, lines):
+    """Catches passages of 64 KB, of which a file of 391 KB has six."""
+    content = "".join(f"{'line ' if number else ''}word{number} " for number in range(40_000))
+    breaks = [len(content) * part // lines for part in range(1, lines)]
+    for place in reversed(breaks):
+        content = content[:place] + "\n" + content[place:]
+    corpus = corpus_of(tmp_path / "a.txt", content.encode(), "char")
+    held_out = sum(map(len, texts(corpus, "valid")))
+    assert 0.05 < held_out / len(content) < 0.15
+    assert held_out + sum(map(len, texts(corpus, "train"))) == len(content)
+
+
 @pytest.mark.parametrize(("valid", "test"), [(1e-9, 0.0), (0.0, 1e-9), (1e-9, 1e-9), (0.3, 1e-9)])
 def test_with_many_units_a_split_left_empty_takes_just_one(valid, test):
     units = [Document(f"unit {number}") for number in range(FEW * 2)]

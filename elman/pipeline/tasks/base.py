@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
     from elman.pipeline.tasks.pretrained_vectors import Vocabulary
 
+LITTLE = "scores will vary with chance, and a model can learn little more than to repeat them"
 Array = NDArray[np.float64]
 
 

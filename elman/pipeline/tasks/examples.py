@@ -17,7 +17,7 @@ from elman.corpus import Corpus, Repairs
 from elman.corpus.stored_corpus import StoredCorpus
 from elman.errors import DataError
 from elman.evaluation.inference_mode import device_of, inference_mode
-from elman.pipeline.tasks.base import EvaluationResult, PreparedData, Task, data_changed
+from elman.pipeline.tasks.base import LITTLE, EvaluationResult, PreparedData, Task, data_changed
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions, length_warning
 from elman.pipeline.tasks.race import FREQUENCIES, RIGHT, ExampleOutput, ExampleValues, InferenceWork, class_means
 from elman.pipeline.tasks.settings import Settings
@@ -33,6 +33,7 @@ LENGTH_CLASSES = 5  # of about as many examples each
 TIMED_EXAMPLES = 64  # examples predicted to measure speed
 SAMPLES, QUICK_SAMPLES = 5, 3  # predictions that are shown at the end, and at a validation
 LONGEST = 200  # characters of a text in a sample
+FEW_EXAMPLES = 20
 Row = Mapping[str, Any]  # an encoded example
 LOWER_IS_BETTER = ("_rate", "_error", "mse", "mae")
 
@@ -114,6 +115,10 @@ class ExampleTask(Task):
 
     def _has(self, field: str) -> str:
         return "are" if len(self.by) == 1 else f"have a {field}"
+
+    def notes(self, batches: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
+        examples = len(prepared.stores["train"])
+        return [f"only {examples} {self.unit} to train on: {LITTLE}"] if examples < FEW_EXAMPLES else []
 
     def training_batches(self, prepared: PreparedData, recipe: "Recipe") -> Buckets:
         store, unit = prepared.stores["train"], self.loss_field(recipe)

@@ -231,4 +231,4 @@ def test_inconsistent_settings_are_rejected(variant):
 
 @pytest.mark.parametrize("name", list(LANGUAGES))
 def test_every_setting_has_a_description(name):
-    assert all(field.description for field in LANGUAGES[name].Config.model_fields.values())
+    assert all(field.description for field in LANGUAGES[name].Config.described_fields().values())

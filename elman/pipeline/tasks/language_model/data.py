@@ -12,7 +12,7 @@ from elman.batches import Documents, ParallelStreams, Stream, TokenStore
 from elman.corpus.stored_corpus import StoredCorpus
 from elman.errors import DataError
 from elman.models import MODELS, frame_of, is_masked
-from elman.pipeline.tasks.base import PreparedData, Task, data_changed
+from elman.pipeline.tasks.base import LITTLE, PreparedData, Task, data_changed
 from elman.pipeline.tasks.files import save_tokenizer
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions, length_warning
 from elman.pipeline.tasks.settings import Settings
@@ -21,6 +21,9 @@ from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 if TYPE_CHECKING:
     from elman.corpus import Corpus
     from elman.pipeline.recipe import Recipe
+
+
+FEW_TOKENS = 1000
 
 
 class StreamTask(Task):
@@ -98,12 +101,12 @@ class StreamTask(Task):
         return Stream(store, rows, training.sequence_length, recipe.seed, jitter=training.jitter)
 
     def notes(self, batches: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
-        training = recipe.training
-        if batches.batch_size >= training.batch_size:
-            return []
-        asked = f"{training.batch_size} parallel streams of {training.sequence_length} steps"
-        tokens = prepared.stores["train"].facts.tokens
-        return [f"{tokens:,} tokens do not fill {asked}: training with {batches.batch_size}"]
+        training, tokens = recipe.training, prepared.stores["train"].facts.tokens
+        notes = [f"only {tokens:,} tokens to train on: {LITTLE}"] if tokens < FEW_TOKENS else []
+        if batches.batch_size < training.batch_size:
+            asked = f"{training.batch_size} parallel streams of {training.sequence_length} steps"
+            notes.append(f"{tokens:,} tokens do not fill {asked}: training with {batches.batch_size}")
+        return notes
 
     def length_warnings(self, model: Any, prepared: PreparedData, recipe: "Recipe") -> list[str]:
         """For masked models, which read chunks; positions of a causal model wrap around in long texts."""
