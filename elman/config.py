@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from elman.errors import ConfigError, brief, nearest
 from elman.plain_yaml import parse_yaml
 
+COMMA = re.compile(r",(?![^\[{]*[\]}])")  # not inside of brackets
 PUNCTUATION = re.compile(r"[-\s,;:|/\\#&*!%@`^+=<>?.$_]+")  # not brackets, quotes and ~, which are YAML syntax
 
 
@@ -71,7 +72,7 @@ def typed(name: str, config: type[Config]) -> type[Config]:
 def named(known: Any, given: Any, where: str = "") -> tuple[str, Config]:
     """Name and settings of `lstm`, `{lstm: {...}}` or `{type: lstm, ...}`, looked up in a registry."""
     if isinstance(given, str):
-        given = {given: {}}
+        given = with_type(given)
     if isinstance(given, Mapping) and isinstance(given.get("type"), str):
         given = {given["type"]: {key: value for key, value in given.items() if key != "type"}}
     if isinstance(given, Mapping) and len(given) == 1:
@@ -84,6 +85,27 @@ def named(known: Any, given: Any, where: str = "") -> tuple[str, Config]:
     )
 
 
+def name_and_settings(text: str) -> tuple[str, dict[str, str]]:
+    """The name and the settings of `lstm:forget_bias=3,hidden_size=64`."""
+    name, _, rest = text.partition(":")
+    settings = {}
+    for part in filter(None, COMMA.split(rest)):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise ConfigError(f"{text!r}: settings follow a name as lstm:forget_bias=3,hidden_size=32")
+        settings[key.strip()] = value
+    return name.strip(), settings
+
+
+def with_type(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    """`lstm`, `lstm:forget_bias=3` or `{type: lstm, forget_bias: 3}` as the last of these."""
+    settings = {"type": given} if isinstance(given, str) else dict(given)
+    if isinstance(settings.get("type"), str) and ":" in settings["type"]:
+        name, own = name_and_settings(settings["type"])
+        settings = {**override({}, own), **settings, "type": name}
+    return settings
+
+
 def override(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of `settings` with dotted keys set: `{"training.learning_rate": 3e-4}`. Values may be YAML text; pure
     punctuation is taken literally, because much of it has a meaning in YAML."""
@@ -93,7 +115,7 @@ def override(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
         inner = result
         for section in sections:
             if isinstance(inner.get(section), str):
-                inner[section] = {"type": inner[section]}  # expand `model: lstm` before setting `model.dropout`
+                inner[section] = with_type(inner[section])  # expand `model: lstm` before setting `model.dropout`
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
                 raise ConfigError(f"{dotted}: {section!r} is a value, not a section")

@@ -31,7 +31,8 @@ def compare(
         show_default="a synthetic language",
     ),
     models: str | None = option(
-        help="Models to compare, separated by commas: ngram,lstm,attention.", default="by the task"
+        help="Models to compare, separated by commas, with settings after a colon: ngram,gru,lstm:forget_bias=3.",
+        default="by the task",
     ),
     spaces: list[str] | None = option(
         "--set",

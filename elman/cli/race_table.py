@@ -13,7 +13,7 @@ from rich.text import Text
 from elman.cli import output
 from elman.comparison import RaceResults, RaceRun
 from elman.comparison.plan import Job
-from elman.comparison.results import PARQUET, curve
+from elman.comparison.results import curve
 from elman.comparison.scheduler import Event
 from elman.comparison.verdict import effort, headline, number, seeds_of, short, spread, staircase, unit_of
 
@@ -114,6 +114,4 @@ def show_results(found: RaceResults, running: RaceRun, report: Path) -> None:
         print("pred/s: texts predicted per second, one at a time.")
     for name, failures in running.failures.items():
         print(f"{name} failed: {', '.join(failures)}")
-    if not (report.parent / PARQUET).exists():
-        print(f"{PARQUET} was not written: it needs pyarrow (pip install 'elman[data]').")
     print(f"Report: {report}")

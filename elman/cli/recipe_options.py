@@ -51,7 +51,10 @@ RECIPE_OPTIONS = {
     ),
     "columns": _option(str, None, help=options.COLUMNS, default="by their names"),
     "model": _option(
-        str, "model", help="Model or layer by name, such as gru or attention; `elman list` names all.", default="lstm"
+        str,
+        "model",
+        help="Model or layer by name, also with settings: gru, lstm:forget_bias=3; `elman list` names all.",
+        default="lstm",
     ),
     "tokenizer": _option(
         str, "tokenizer", help="byte, character, word or bpe.", default="character; word for a synthetic language"

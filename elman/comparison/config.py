@@ -1,5 +1,6 @@
 """The settings of a race: entrants, data, training budget, seeds and trials."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -8,6 +9,8 @@ from pydantic import Field, field_validator, model_validator
 
 from elman.config import Config
 from elman.untrusted import read_yaml
+
+BETWEEN = re.compile(r",(?![^\[{]*[\]}])(?!\s*[\w.]+=)")  # models, not their settings: gru,lstm:forget_bias=3,bias=no
 
 EMBEDDED: dict[str, Any] = {
     "data": {"language": {"type": "agreement", "train_documents": 30000, "valid_documents": 500}},
@@ -72,7 +75,7 @@ class Race(Config):
     @classmethod
     def _by_name(cls, entrants: Any) -> Any:
         if isinstance(entrants, str):
-            entrants = [name.strip() for name in entrants.split(",") if name.strip()]
+            entrants = [name.strip() for name in BETWEEN.split(entrants) if name.strip()]
         if not isinstance(entrants, list):
             return entrants
         named: dict[str, Any] = {}

@@ -12,12 +12,13 @@ from typing import Any
 from elman.comparison.budget import VALIDATIONS, Budget, budget_of, per_step, training_flops, with_steps
 from elman.comparison.config import Race
 from elman.comparison.spaces import Choice, read_spaces, short_names, shown
-from elman.config import override
+from elman.config import name_and_settings, override
 from elman.errors import ConfigError, RunError
 from elman.files import make_folder
+from elman.layers import LAYERS
 from elman.layers.laws import examine, sources
 from elman.models import MODELS
-from elman.models.stack import count_parameters
+from elman.models.stack import StackConfig, count_parameters
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.sizes import fit_exactly, parse_count
@@ -250,19 +251,36 @@ def model_settings(task: type[Task], name: str, given: Mapping[str, Any], shared
 
     A model that is fitted by counting takes none of the shared ones.
     """
-    default, customary = task.default_model, task.customary_model(name)
+    kind, own = name_and_settings(name)  # lstm:forget_bias=3 is a name too
+    given = {**override({}, own), **given}
+    default, customary = task.default_model, task.customary_model(kind)
     if customary is not None:
+        customary, given = _with_layer_settings(customary, kind, given)
         settings: dict[str, Any] = {"type": default, **customary}
     elif given.keys() & {"type", "pattern", "encoder", "decoder"}:
         settings = {"type": given.get("type", default)}
     else:
-        settings = {"type": name}
+        settings = {"type": kind}
     if not fits_by_counting(settings["type"]):
         settings = override(settings, dict(shared))
     try:
         return task.typed_model(with_vector_widths(override(settings, dict(given)))).plain()
     except ConfigError as error:
         raise ConfigError(f"entrant {name}: {error}") from None
+
+
+def _with_layer_settings(
+    customary: dict[str, Any], layer: str, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """The customary stack with the settings that only its layer knows inside of that layer, and the others."""
+    if layer not in LAYERS or "pattern" not in customary or "pattern" in given:
+        return customary, given
+    own = {
+        key: given[key] for key in given if key in LAYERS[layer].Config.model_fields.keys() - StackConfig.model_fields
+    }
+    entries = [{entry: {}} if isinstance(entry, str) else entry for entry in customary["pattern"]]
+    pattern = [{name: {**at, **own} if name == layer else at for name, at in entry.items()} for entry in entries]
+    return {**customary, "pattern": pattern}, {key: value for key, value in given.items() if key not in own}
 
 
 def fits_by_counting(model: str) -> bool:

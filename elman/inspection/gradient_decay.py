@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elman.cells import PastProduct
-from elman.config import named
+from elman.config import name_and_settings, named
 from elman.errors import ConfigError
 from elman.inspection.inspected_text import dtype_of
 from elman.layers import LAYERS, SequenceLayer, two_way
@@ -68,14 +68,11 @@ class UntrainedLayer:
     @classmethod
     def parse(cls, text: str) -> "UntrainedLayer":
         """`lstm`, `lstm:forget_bias=3`, `rnn:radius=1.2,scale=0.05`, `gru:open.update=3`."""
-        layer, _, rest = text.partition(":")
+        layer, given = name_and_settings(text)
         own: dict[str, Any] = {}
         settings: dict[str, Any] = {}
         opened: dict[str, float] = {}
-        for part in filter(None, rest.split(",")):
-            key, equals, value = part.partition("=")
-            if not equals:
-                raise ConfigError(f"--model {text!r}: settings follow the name as lstm:forget_bias=3,hidden_size=32")
+        for key, value in given.items():
             found = parse_yaml(value)
             if key in ("radius", "scale") or key.startswith("open."):
                 if not isinstance(found, int | float):

@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from elman.config import Config, commented_yaml, override
+from elman.config import Config, commented_yaml, override, with_type
 from elman.corpus.config import DataConfig
 from elman.errors import ConfigError
 from elman.evaluation.config import EvaluationConfig
@@ -139,6 +139,8 @@ def stored_recipe(run: Run) -> Recipe:
 
 def _completed(settings: dict[str, Any], complete: bool) -> dict[str, Any]:
     """With defaults that depend on other settings."""
+    if isinstance(settings.get("model"), str | Mapping):
+        settings = {**settings, "model": with_type(settings["model"])}
     task = task_of(settings)
     settings = {**task.complete(settings), "task": task.name}
     model, run = settings.get("model") or {}, settings.get("start_from")
@@ -150,9 +152,8 @@ def _completed(settings: dict[str, Any], complete: bool) -> dict[str, Any]:
         if not task.starts_from:
             able = ", ".join(name for name in TASKS if TASKS[name].starts_from)
             raise ConfigError(f"start_from: models of task {task.name} start from no other run, but those of {able}")
-        asked = {"type": model} if isinstance(model, str) else model
         stored = read_yaml(Run.open(str(run)).config)
-        model = _merge(task.starting_body(str(run), stored, asked), asked)
+        model = _merge(task.starting_body(str(run), stored, model), model)
     return {**settings, "model": model or task.default_model}
 
 

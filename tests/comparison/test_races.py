@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 from processes import HANG, environment, run_forked, wait_for
 
+from elman.cli.race_table import show_results
 from elman.comparison import Race, RaceRun, gather, read_results
 from elman.comparison.report import _near, write_report
 from elman.comparison.workers import SpawningWorker
@@ -39,7 +40,7 @@ class Page(HTMLParser):
         self.attributes.append((tag, dict(attributes)))
 
 
-def test_a_race_from_start_to_report(small, tmp_path):
+def test_a_race_from_start_to_report(small, tmp_path, capsys):
     running, events = run(small, tmp_path / "race")
     assert [event.kind for event in events] == ["done"] * 6  # two trials and one beyond, two seeds, and one count
     found = gather(running)
@@ -65,6 +66,11 @@ def test_a_race_from_start_to_report(small, tmp_path):
     assert (path.parent / "plots" / "staircase.png").exists()
     assert (path.parent / "plots" / "curves.svg").exists()
     _page_stands_alone(text)
+    (tmp_path / "race" / "results.parquet").unlink(missing_ok=True)  # as without pyarrow
+    show_results(found, running, path)
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1] == f"Report: {path}"
+    assert "pip install" not in said
 
 
 def _page_stands_alone(text):

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from elman.config import Config, typed, unknown_key
+from elman.config import Config, typed, unknown_key, with_type
 from elman.corpus.config import DataConfig
 from elman.errors import ConfigError
 from elman.layers import LAYERS
@@ -68,9 +68,8 @@ class TaskSettings(ABC):
     @classmethod
     def typed_model(cls, settings: Any) -> Config:
         """The name of a layer stands for a model of it; settings that only the layer knows go to the layer."""
-        settings = {"type": settings} if isinstance(settings, str) else settings
-        if isinstance(settings, Mapping):
-            settings = {"type": cls.default_model, **settings}
+        if isinstance(settings, str | Mapping) and not isinstance(settings, Config):
+            settings = {"type": cls.default_model, **with_type(settings)}
             name = settings["type"]
             if name == TRANSFORMER:
                 settings = cls.transformer({key: value for key, value in settings.items() if key != "type"})
