@@ -6,6 +6,7 @@ saturates (Pascanu et al., 2013).
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -54,7 +55,9 @@ def gradient_decay_figure(
     """Of untrained layers."""
     found = [gradient_decay(untrained, length, width, seed, precision) for untrained in layers]
     panels: list[Panel] = [decay_panel(found)]
-    if len(layers) <= STEPWISE:
+    if len(layers) > STEPWISE:
+        panels = [replace(panels[0], title="")]  # a single panel has the title of the figure
+    else:
         noise = torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
         steps = {}
         for untrained in layers:

@@ -121,6 +121,11 @@ def test_labs_are_listed_and_run(elman, tmp_path, monkeypatch):
     assert "Question." in page
     assert "elman lab run permutation" in page
     assert elman("lab", "run", "permutatoin").code == 2
+    changed = elman("lab", "run", "permutation", "--set", "time=8", "--set", "width=8", "--json")
+    assert json.loads(changed.out)["settings"] == {"width": 8, "time": 8}
+    for wrong in ("time", "tiem=8", "time=long"):
+        refused = elman("lab", "run", "permutation", "--set", wrong)
+        assert (refused.code, refused.out) == (2, "")
 
 
 @pytest.mark.parametrize("verb", ["trace", "predictions", "attention"])

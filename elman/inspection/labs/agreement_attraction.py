@@ -58,11 +58,12 @@ def sentences(dice: np.random.Generator, phrases: np.ndarray, others: np.ndarray
     return SyntheticExamples(inputs, np.broadcast_to(number, inputs.shape), mask)
 
 
-def experiment(seed: int, progress: Progress) -> Result:
+def experiment(seed: int, progress: Progress, *, units: int = 32, steps: int = 400, attractors: float = 0.25) -> Result:
     accuracy, beliefs, measured = {}, {}, {}
+    training = TRAINING.model_copy(update={"max_steps": steps})
     for name, stack in ARCHITECTURES.items():
-        task, settings = Number(Number.Config()), {"hidden_size": 32, **stack}
-        model, score = fit_task(name, task, settings, TRAINING, seed, progress)
+        task, settings = Number(Number.Config(attractors=attractors)), {"hidden_size": units, **stack}
+        model, score = fit_task(name, task, settings, training, seed, progress)
         counts, lengths = range(PHRASES + 1), range(LONGER + 1)
         right = [float((correct_probabilities(model, PHRASES, count, seed) > 0.5).mean()) for count in counts]
         accuracy[name] = (counts, right)
@@ -113,4 +114,8 @@ LAB = Lab(
     "Here the form of the verb is the only training objective (as in Linzen et al., 2016). In language modelling "
     "it is learnt much later, and suddenly, at a step that differs between seeds. A second layer, whose gates "
     "depend on the output of the first, lets minGRU learn the rule; a second layer of S4D only improves the vote.",
+    try_next={
+        "attractors=0.5": "What is learnt where half of the later nouns differ, so that a vote is worth nothing?",
+        "steps=1600": "Do minGRU and S4D find the rule with four times the steps?",
+    },
 )

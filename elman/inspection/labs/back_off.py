@@ -18,35 +18,37 @@ from elman.inspection.predictions import ngram_order_panels, predictions, surpri
 from elman.models import MODELS, NGram
 from elman.tokenizers import Tokenizer, train_tokenizer
 
-ORDERS = (1, 2, 3, 4, 5, 6)
-SIZES = (500, 2000, 8000)
 TEXT = "the cat near the dogs that the farmers see was happy today"
 
 
-def experiment(seed: int, progress: Progress) -> Result:
-    settings = {"type": "agreement", "train_documents": max(SIZES), "test_documents": 500, "seed": seed}
+def experiment(seed: int, progress: Progress, *, longest: int = 6, sentences: int = 8000, text: str = TEXT) -> Result:
+    orders, sizes = range(1, longest + 1), [max(1, sentences // 16), max(1, sentences // 4), sentences]
+    settings = {"type": "agreement", "train_documents": sentences, "test_documents": 500, "seed": seed}
     language = make_language(settings)
     train, test = list(language.split("train")), list(language.split("test"))
     tokenizer = train_tokenizer("word", [document.text for document in train])
     found = {}
-    for size in SIZES:
-        models = {order: fitted(train[:size], tokenizer, order) for order in ORDERS}
+    for size in sizes:
+        models = {order: fitted(train[:size], tokenizer, order) for order in orders}
         found[size] = {order: perplexity(model, tokenizer, test) for order, model in models.items()}
         progress(f"{size} sentences", 1, 1, math.log(min(found[size].values())))
-    curves = {f"{size:,} sentences": (ORDERS, [*by_order.values()]) for size, by_order in found.items()}
+    curves = {f"{size:,} sentences": (orders, [*by_order.values()]) for size, by_order in found.items()}
     best = math.exp(language.entropy)
-    curves["perplexity of the language"] = (ORDERS, [best] * len(ORDERS))
-    inspected = inspect_language_model(models[5], tokenizer.encode(TEXT).tolist(), tokenizer.token, tokenizer.eos_id)
-    text = [*surprisal_panels(predictions(inspected))[:1], *ngram_order_panels(inspected)]
+    curves["perplexity of the language"] = (orders, [best] * longest)
+    order = min(5, longest)
+    inspected = inspect_language_model(
+        models[order], tokenizer.encode(text).tolist(), tokenizer.token, tokenizer.eos_id
+    )
+    panels = [*surprisal_panels(predictions(inspected))[:1], *ngram_order_panels(inspected)]
     measured = {
-        "perplexity of order 2, most text": found[SIZES[-1]][2],
-        "perplexity of order 5, most text": found[SIZES[-1]][5],
-        "perplexity of order 5, least text": found[SIZES[0]][5],
+        "perplexity of order 2, most text": found[sizes[-1]][min(2, longest)],
+        "perplexity of order 5, most text": found[sizes[-1]][order],
+        "perplexity of order 5, least text": found[sizes[0]][order],
         "perplexity of the language": best,
     }
     figures = [
         Figure("Perplexity by n-gram order", [Lines(curves, "n-gram order", "test perplexity")]),
-        Figure("Orders that a model of order 5 uses", text),
+        Figure(f"Orders that a model of order {order} uses", panels),
     ]
     return Result(figures, measured)
 
@@ -85,4 +87,8 @@ LAB = Lab(
         "perplexity of the language": (10.1, 10.3),
     },
     experiment,
+    try_next={
+        "sentences=32000": "How far does four times as much text lower the perplexity of order 5?",
+        "longest=9": "Do still longer n-grams help at all?",
+    },
 )

@@ -20,9 +20,8 @@ from elman.inspection.small_models import adam, fit
 from elman.models import LanguageModel, StackConfig
 from elman.tokenizers import Tokenizer, train_tokenizer
 
-LANGUAGE = {"type": "agreement", "max_phrases": 2, "words_per_class": 8}
-LANGUAGE |= {"train_documents": 25_600, "test_documents": 300}
-TEXTS, LONGEST = 300, 60
+LANGUAGE = {"type": "agreement", "max_phrases": 2, "words_per_class": 8, "test_documents": 300}
+LONGEST = 60
 NGRAM = 4  # words of the n-grams by which diversity and repetition are measured
 SWEEPS: dict[str, list[dict[str, Any]]] = {
     "temperature 0.3 to 2": [{"temperature": value} for value in (0.3, 0.5, 0.7, 1.0, 1.5, 2.0)],
@@ -44,10 +43,11 @@ class Generator(NamedTuple):
     model: LanguageModel
     tokenizer: Tokenizer
     language: Language
+    texts: int  # of a sample
 
     def sample(self, seed: int, **settings: Any) -> list[str]:
         config = GenerationConfig(max_tokens=LONGEST, seed=seed, **settings)
-        return [text.text for text in generate(self.model, self.tokenizer, [""] * TEXTS, config)]
+        return [text.text for text in generate(self.model, self.tokenizer, [""] * self.texts, config)]
 
     def search(self, **settings: Any) -> list[str]:
         """Hypotheses of beam search, the best first."""
@@ -70,8 +70,8 @@ class TextStatistics(NamedTuple):
     repeated: float  # share of n-grams that occurred before in the same text
 
 
-def experiment(seed: int, progress: Progress) -> Result:
-    generator = trained(seed, progress)
+def experiment(seed: int, progress: Progress, *, units: int = 64, sentences: int = 25_600, texts: int = 300) -> Result:
+    generator = trained(seed, progress, units, sentences, texts)
     shown = {name: generator.sample(seed, **settings) for name, settings in SHOWN.items()}
     shown[f"beam of {BEAMS[-1]}"] = generator.search(beam_size=BEAMS[-1])
     statistics = {name: statistics_of(generator, texts) for name, texts in shown.items()}
@@ -112,18 +112,21 @@ def experiment(seed: int, progress: Progress) -> Result:
     return Result(figures, measured)
 
 
-def trained(seed: int, progress: Progress) -> Generator:
-    language, training = make_language({**LANGUAGE, "seed": seed}), adam(1e-2, batch_size=32, max_epochs=1)
+def trained(seed: int, progress: Progress, units: int = 64, sentences: int = 25_600, texts: int = 300) -> Generator:
+    language, training = (
+        make_language({**LANGUAGE, "train_documents": sentences, "seed": seed}),
+        adam(1e-2, batch_size=32, max_epochs=1),
+    )
     documents = list(language.split("train"))
     tokenizer = train_tokenizer("word", [document.text for document in documents])
-    config = StackConfig.make({"pattern": ["lstm"], "hidden_size": 64})
+    config = StackConfig.make({"pattern": ["lstm"], "hidden_size": units})
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
         store = TokenStore.build(documents, tokenizer, Path(folder), "train", "lab")
         torch.manual_seed(seed)
         model = LanguageModel(config, tokenizer.vocab_size)
         batches = Documents(store, training.batch_size, training.sequence_length, seed)
         fit("language model", model, batches, training, progress)
-    return Generator(model.eval(), tokenizer, language)
+    return Generator(model.eval(), tokenizer, language, texts)
 
 
 def statistics_of(generator: Generator, texts: Sequence[str]) -> TextStatistics:
@@ -163,4 +166,8 @@ LAB = Lab(
     experiment,
     "The best strategy depends on the task: a translation has few correct outputs, a story many. A low temperature "
     "is not always safer: this model begins to loop.",
+    try_next={
+        "sentences=6400": "How much of the unreliable tail is a lack of training?",
+        "units=256": "Does a larger model need less truncation?",
+    },
 )

@@ -11,14 +11,14 @@ from elman.inspection.small_models import ADVERBS, BAD, GOOD, reviews, train_rev
 from elman.inspection.trace import trace
 
 WORD_CLASSES = {"not": "not"} | dict.fromkeys(ADVERBS, "adverb") | dict.fromkeys((*GOOD, *BAD), "adjective")
-SENTENCES = 400
+SENTENCE = "the movie was not very great"
 GATES = ("forget", "input", "output")
 
 
-def experiment(seed: int, progress: Progress) -> Result:
-    reviewer = train_reviewer(seed, progress)
+def experiment(seed: int, progress: Progress, *, units: int = 16, sentences: int = 400, text: str = SENTENCE) -> Result:
+    reviewer = train_reviewer(seed, progress, hidden_size=units)
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for review in reviews(SENTENCES, seed + 1000):
+    for review in reviews(sentences, seed + 1000):
         found = trace(reviewer.reading(review.text), ["*.gate.*"])
         for gate in GATES:
             means = found[f"layers.0.lstm.gate.{gate}"].mean(1).tolist()
@@ -26,8 +26,8 @@ def experiment(seed: int, progress: Progress) -> Result:
                 values[gate, WORD_CLASSES.get(word, "plain")].append(mean)
     classes = ("plain", "not", "adverb", "adjective")
     bars = {gate: [float(np.mean(values[gate, name])) for name in classes] for gate in GATES}
-    shown = Bars(classes, bars, "mean activation", (0, 1), title=f"Mean over units and {SENTENCES} new sentences")
-    one = trace(reviewer.reading("the movie was not very great"), ["*.gate.forget"]).figure("*.gate.forget")
+    shown = Bars(classes, bars, "mean activation", (0, 1), title=f"Mean over units and {sentences} new sentences")
+    one = trace(reviewer.reading(text), ["*.gate.forget"]).figure("*.gate.forget")
     forget = dict(zip(classes, bars["forget"], strict=True))
     measured = {
         "forget gate on 'not'": forget["not"],
@@ -51,4 +51,8 @@ LAB = Lab(
     experiment,
     "Trained with the label at every word, some seeds write “not” with the input gate instead of erasing with the "
     "forget gate. On real text expect no such clear figure: measure the spread over sentences and seeds.",
+    try_next={
+        "units=4": "Does the forget gate still do it with four units?",
+        "text=the plot was not so clever": "Is it the same in another sentence?",
+    },
 )

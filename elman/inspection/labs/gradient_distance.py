@@ -3,7 +3,7 @@
 import math
 
 from elman.figures.panels import Lines
-from elman.inspection.gradient_decay import UntrainedLayer
+from elman.inspection.gradient_decay import LENGTH, WIDTH, UntrainedLayer
 from elman.inspection.gradients import gradient_decay_figure
 from elman.inspection.labs.lab import Lab, Progress, Result
 
@@ -15,19 +15,27 @@ LAYERS = (
     "gru",
     "lstm:forget_bias=0",
     "lstm:forget_bias=1",
-    "lstm:forget_bias=3",
     "gru:open.update=3",
     "attention",
 )
-DISTANCE = 50
 
 
-def experiment(seed: int, progress: Progress) -> Result:
-    figure = gradient_decay_figure([UntrainedLayer.parse(name) for name in LAYERS], seed=seed)
+def experiment(
+    seed: int,
+    progress: Progress,
+    *,
+    size: int = WIDTH,
+    length: int = LENGTH,
+    distance: int = 50,
+    forget_bias: float = 3.0,
+) -> Result:
+    names = [*LAYERS[:7], f"lstm:forget_bias={forget_bias:g}", *LAYERS[7:]]
+    layers = [UntrainedLayer.parse(name) for name in dict.fromkeys(names)]
+    figure = gradient_decay_figure(layers, max(length, distance + 1), size, seed)
     (panel,) = figure.panels
     assert isinstance(panel, Lines)
-    norms = {name: norm[DISTANCE] for name, (_, norm) in panel.lines.items()}
-    measured = {f"{name}, log10 norm at distance {DISTANCE}": math.log10(norm) for name, norm in norms.items()}
+    norms = {name: norm[distance] for name, (_, norm) in panel.lines.items()}
+    measured = {f"{name}, log10 norm at distance {distance}": math.log10(norm) for name, norm in norms.items()}
     return Result([figure], measured)
 
 
@@ -49,4 +57,9 @@ LAB = Lab(
     experiment,
     "A spectral radius above one does not imply explosion, because the tanh saturates; and an orthogonal matrix "
     "does not help where large inputs saturate it: with inputs scaled by 0.05 its gradient reaches far.",
+    try_next={
+        "size=256": "Does a wider state carry the gradient further?",
+        "forget_bias=6": "How much further does a forget gate reach that is almost always open?",
+        "distance=150": "Which layers still have a gradient after 150 steps?",
+    },
 )

@@ -11,18 +11,18 @@ from elman.inspection.trace import trace
 TEXTS = ("the movie was great", "the movie was not great", "the movie was not very awful")
 
 
-def experiment(seed: int, progress: Progress) -> Result:
-    reviewer = train_reviewer(seed, progress, every_token=True)
-    figures, measured, before, subtitle = [], {}, [], "LSTM with 16 units, trained at every word"
-    for text in TEXTS:
-        inspected = reviewer.reading(text)
+def experiment(seed: int, progress: Progress, *, units: int = 16, text: str = TEXTS[-1]) -> Result:
+    reviewer = train_reviewer(seed, progress, every_token=True, hidden_size=units)
+    figures, measured, before, subtitle = [], {}, [], f"LSTM with {units} units, trained at every word"
+    for words in dict.fromkeys([*TEXTS[:-1], text]):
+        inspected = reviewer.reading(words)
         figure = trace(inspected).figure("*.memory")
         (probabilities,) = class_probability_panels(inspected)
         assert isinstance(probabilities, Lines)
-        figures.append(replace(figure, title=f"“{text}”", panels=[probabilities, *figure.panels], subtitle=subtitle))
+        figures.append(replace(figure, title=f"“{words}”", panels=[probabilities, *figure.panels], subtitle=subtitle))
         _, positive = probabilities.lines["positive"]
-        measured[f"positive after {text.split()[-1]!r} of {text!r}"] = positive[-1]
-        before.append(positive[2])
+        measured[f"positive after {words.split()[-1]!r} of {words!r}"] = positive[-1]
+        before.append(positive[: len(["the", "movie", "was"])][-1])
     measured["positive after 'the movie was'"] = sum(before) / len(before)
     return Result(figures, measured)
 
@@ -42,4 +42,8 @@ LAB = Lab(
     },
     experiment,
     "Trained on the last word only, the intermediate predictions are meaningless: they were never part of the loss.",
+    try_next={
+        "text=the ending was not really bad": "Do two signs in a row, not and bad, give the right class?",
+        "units=2": "Are two units enough, and can you read the state off the picture?",
+    },
 )

@@ -14,23 +14,25 @@ from elman.training.synthetic_tasks import GeneratedBatches
 
 LETTERS = "abcdefghijkl"
 NUMBERS = {sign: number for number, sign in enumerate(LETTERS + NOISE, start=1)}
-STEPS, WIDTH, ROWS = 400, 64, 64
-TRAINING = adam(5e-3, warmup_steps=0, max_steps=STEPS, batch_size=ROWS, max_epochs=1, log_every=10)
+ROWS = 64
+TRAINING = adam(5e-3, warmup_steps=0, batch_size=ROWS, max_epochs=1, log_every=10)
 
 
-def words(count: int, seed: int) -> list[Reversal]:
-    return list(noisy_reversals(random_words(count, LETTERS, 3, 8, seed), noise=0.4, seed=seed))
+def words(count: int, seed: int, noise: float) -> list[Reversal]:
+    return list(noisy_reversals(random_words(count, LETTERS, 3, 8, seed), noise=noise, seed=seed))
 
 
-def experiment(seed: int, progress: Progress) -> Result:
-    test, curves, measured = words(400, 10**6 + seed), {}, {}
-    batches = GeneratedBatches(STEPS, lambda index: reversal_batch(words(ROWS, seed * STEPS + index), NUMBERS))
+def experiment(seed: int, progress: Progress, *, units: int = 64, steps: int = 400, noise: float = 0.4) -> Result:
+    test, curves, measured = words(400, 10**6 + seed, noise), {}, {}
+    batches = GeneratedBatches(steps, lambda index: reversal_batch(words(ROWS, seed * steps + index, noise), NUMBERS))
     models = {}
     for name in ("attention", "one vector"):
-        architecture = Architecture(name, WIDTH, attention=name == "attention", two_way=True)
+        architecture = Architecture(name, units, attention=name == "attention", two_way=True)
         models[name] = architecture.build(seed, symbols=len(NUMBERS) + 1)
-        steps, losses = zip(*fit(name, models[name], batches, TRAINING, progress), strict=True)
-        curves[name] = (steps, losses)
+        logged, losses = zip(
+            *fit(name, models[name], batches, TRAINING.model_copy(update={"max_steps": steps}), progress), strict=True
+        )
+        curves[name] = (logged, losses)
         scores = evaluate(models[name], test, NUMBERS)
         measured[f"exact match, {name}"] = scores.exact
         if scores.alignment is not None:
@@ -68,4 +70,8 @@ LAB = Lab(
     experiment,
     "A large weight does not prove that the prediction depends on that letter: verify by leave-one-out ablation "
     "(elman inspect predictions).",
+    try_next={
+        "noise=0.8": "Does attention still skip the digits when most signs are digits?",
+        "steps=1600": "Does the fixed vector catch up?",
+    },
 )

@@ -1,11 +1,11 @@
 """Lab: the bottleneck of encoder-decoders without attention."""
 
-from elman.inspection.bottleneck import alignment_figure, bottleneck_figure, run_bottleneck
+from elman.inspection.bottleneck import LENGTHS, alignment_figure, bottleneck_figure, run_bottleneck
 from elman.inspection.labs.lab import Lab, Progress, Result
 
 
-def experiment(seed: int, progress: Progress) -> Result:
-    found = run_bottleneck("quick", seed, progress=progress)
+def experiment(seed: int, progress: Progress, *, budget: str = "quick", longest: int = LENGTHS[-1]) -> Result:
+    found = run_bottleneck(budget, seed, sorted({*(one for one in LENGTHS if one < longest), longest}), progress)
     measured = {}
     for name, outcome in zip(("one vector", "attention"), found.outcomes, strict=True):
         for place, length in enumerate(found.lengths):
@@ -33,4 +33,8 @@ LAB = Lab(
     experiment,
     "Beyond the training lengths attention fails too, only later: its alignment does not generalise to unseen "
     "positions.",
+    try_next={
+        "longest=40": "What happens at twice the longest length of training?",
+        "budget=full": "Does a larger model with more steps fit longer sources into its vector?",
+    },
 )

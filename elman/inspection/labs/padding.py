@@ -17,7 +17,6 @@ from elman.inspection.labs.lab import Lab, Progress, Result
 from elman.inspection.small_models import TRANSFORMER, TextClassifier, reviews, train_reviewer
 from elman.ops import taps
 
-SENTENCES = 400
 PADS = (0, 1, 2, 4, 8, 16)
 PAD = 0
 ARCHITECTURES: dict[str, dict[str, Any]] = {
@@ -41,12 +40,12 @@ SCHEMES = {
 }
 
 
-def experiment(seed: int, progress: Progress) -> Result:
-    texts = sorted(reviews(SENTENCES, seed + 1000), key=lambda review: len(review.text.split()))
+def experiment(seed: int, progress: Progress, *, units: int = 16, sentences: int = 400) -> Result:
+    texts = sorted(reviews(sentences, seed + 1000), key=lambda review: len(review.text.split()))
     panels, changes = [], []
     measured: dict[str, float] = {}
     for name, settings in ARCHITECTURES.items():
-        reviewer = train_reviewer(seed, progress, **settings)
+        reviewer = train_reviewer(seed, progress, **{"hidden_size": units, **settings})
         rows = [reviewer.tokenizer.encode(text.text).tolist() for text in texts]
         batches = [torch.tensor(list(group)) for _, group in groupby(rows, key=len)]
         truth = torch.tensor([reviewer.labels.numbers[text.labels[0]] for text in texts])
@@ -120,4 +119,7 @@ LAB = Lab(
     experiment,
     "The padding token is unseen in training. Models that are trained with unmasked padding adapt to it, more "
     "slowly, and then depend on the amount: the same text gets another score in another batch.",
+    try_next={
+        "units=64": "Is a wider model less sensitive to padding?",
+    },
 )

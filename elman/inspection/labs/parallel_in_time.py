@@ -27,10 +27,10 @@ GAIN_STEPS = 512
 ROUNDS = 3  # timed runs, of which the median is shown
 
 
-def experiment(seed: int, progress: Progress) -> Result:
+def experiment(seed: int, progress: Progress, *, units: int = UNITS) -> Result:
     torch.manual_seed(seed)
     x = torch.randn(1, LONGEST, INPUTS)
-    cells = {name: CELLS[name](CELLS[name].Config(hidden_size=UNITS), INPUTS) for name in ("rnn", "lstm", "gru")}
+    cells = {name: CELLS[name](CELLS[name].Config(hidden_size=units), INPUTS) for name in ("rnn", "lstm", "gru")}
     with torch.no_grad():
         iterations = {
             name: newton_iterations(name, [(cell, x[:, :length]) for length in LENGTHS], progress)
@@ -74,7 +74,7 @@ def experiment(seed: int, progress: Progress) -> Result:
     title = "Sequential depth: what remains with unlimited processors"
     costs = [
         by_length(depths, "operations in sequence", "xy", title),
-        Bars(["operations over the loop's"], work, title="Work: what one processor must do"),
+        Bars(["operations over the loop's"], work, "operations, loop = 1", title="Work: what one processor must do"),
         by_length(seconds, "seconds", "xy", "Measured on this machine (loops in Python; not judged)"),
     ]
     title = "Newton iterations until every step is solved, by length"
@@ -97,7 +97,7 @@ def newton_iterations(name: str, problems: Sequence[tuple[Cell, Tensor]], progre
 
 def with_gains(cell: Cell) -> list[Cell]:
     """The RNN with the same random recurrent matrix, scaled to each spectral radius."""
-    matrix = torch.randn(UNITS, UNITS) / math.sqrt(UNITS)
+    matrix = torch.randn(cell.hidden_size, cell.hidden_size) / math.sqrt(cell.hidden_size)
     cells: list[Any] = [deepcopy(cell) for _ in GAINS]
     for gain, copy in zip(GAINS, cells, strict=True):
         copy.from_past.weight.copy_(gain * matrix)
@@ -106,7 +106,11 @@ def with_gains(cell: Cell) -> list[Cell]:
 
 def lyapunov_exponent(cell: Cell, x: Tensor) -> float:
     """The mean logarithm per step by which the Jacobians J_t stretch a tangent vector along the trajectory."""
-    state, tangent, total = cell.initial_state(len(x)), torch.ones(len(x), UNITS) / math.sqrt(UNITS), 0.0
+    state, tangent, total = (
+        cell.initial_state(len(x)),
+        torch.ones(len(x), cell.hidden_size) / math.sqrt(cell.hidden_size),
+        0.0,
+    )
     for drive in cell.drive(x).unbind(1):
         state, tangent = jvp(lambda h, drive=drive: cell.step(drive, h)[1], state, tangent)
         total += float(tangent.norm().log())
@@ -116,7 +120,7 @@ def lyapunov_exponent(cell: Cell, x: Tensor) -> float:
 
 def algorithms(cell: Cell, x: Tensor) -> dict[str, Callable[[int], Tensor]]:
     """Each gives all outputs of the GRU, or states of a minGRU of the same size, for the first n steps."""
-    layer: Any = LAYERS["mingru"](LAYERS["mingru"].Config.make({"hidden_size": UNITS}), INPUTS)
+    layer: Any = LAYERS["mingru"](LAYERS["mingru"].Config.make({"hidden_size": cell.hidden_size}), INPUTS)
     (decay, inputs), initial = layer.transition(x), layer.initial_state(len(x))  # they depend on x alone
 
     def run(form: str, length: int) -> Tensor:
@@ -184,4 +188,7 @@ LAB = Lab(
     "Depth is not time. On one core Newton overtakes the loop in Python, whose steps are many small calls, but not a "
     "compiled sequential kernel. On a GPU it was ahead of such a kernel at 512 units and 4,096 steps only. Training "
     "may also take a cell out of the contracting regime; then the certificate fails and the sequential form runs.",
+    try_next={
+        "units=128": "Does the number of iterations depend on the width?",
+    },
 )

@@ -50,7 +50,7 @@ class OrderSensitivity(NamedTuple):
         return {**self._asdict(), "changed": self.changed, "sees": self.sees}
 
 
-def permutation_table() -> list[OrderSensitivity]:
+def permutation_table(width: int = WIDTH, time: int = TIME) -> list[OrderSensitivity]:
     """Of one and two of every registered layer, and of attention with every kind of positions."""
     found = []
     variants: list[tuple[list[Part], Part]] = [([], (name, {})) for name in LAYERS]
@@ -58,19 +58,21 @@ def permutation_table() -> list[OrderSensitivity]:
     for below, part in variants:
         settings = [*part[1].values(), *(f"{own['kind']} positions" for _, own in below)]
         name = ", ".join([part[0], *settings])
-        found += [order_sensitivity(name, below, [part] * count) for count in (1, 2)]
+        found += [order_sensitivity(name, below, [part] * count, width, time) for count in (1, 2)]
     return found
 
 
-def order_sensitivity(name: str, below: list[Part], layers: list[Part], seed: int = 0) -> OrderSensitivity:
+def order_sensitivity(
+    name: str, below: list[Part], layers: list[Part], width: int = WIDTH, time: int = TIME, seed: int = 0
+) -> OrderSensitivity:
     """Of a stack of layers with random weights, in float64."""
     generator = torch.Generator().manual_seed(seed)
-    x, others = torch.randn(2, BATCH, TIME, WIDTH, dtype=torch.float64, generator=generator)
+    x, others = torch.randn(2, BATCH, time, width, dtype=torch.float64, generator=generator)
     last = x[:, -1:]
-    order = torch.randperm(TIME - 1, generator=generator)
+    order = torch.randperm(time - 1, generator=generator)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        stack = build([*below, *layers])
+        stack = build([*below, *layers], width)
     own = last_output(stack, x)
     shuffled, replaced = (
         float((last_output(stack, torch.cat([before, last], 1)) - own).abs().max() / own.abs().max())
@@ -79,11 +81,11 @@ def order_sensitivity(name: str, below: list[Part], layers: list[Part], seed: in
     return OrderSensitivity(name, len(layers), shuffled, replaced)
 
 
-def build(parts: list[Part]) -> list[SequenceLayer]:
+def build(parts: list[Part], width: int) -> list[SequenceLayer]:
     stack: list[SequenceLayer] = []
     for name, settings in parts:
         layer: Any = LAYERS[name]
-        stack.append(layer(layer.Config.make(settings), stack[-1].output_size if stack else WIDTH).double().eval())
+        stack.append(layer(layer.Config.make(settings), stack[-1].output_size if stack else width).double().eval())
     return stack
 
 
@@ -114,8 +116,8 @@ def permutation_figure(table: Sequence[OrderSensitivity]) -> Inspection:
     return Inspection("Sensitivity to order", [panel], numbers=numbers)
 
 
-def experiment(seed: int, progress: Progress) -> Result:
-    figure = permutation_figure(permutation_table())
+def experiment(seed: int, progress: Progress, *, width: int = WIDTH, time: int = TIME) -> Result:
+    figure = permutation_figure(permutation_table(width, time))
     (panel,) = figure.panels
     assert isinstance(panel, Bars)
     bars = {depth: zip(panel.names, values, strict=True) for depth, values in panel.bars.items()}
@@ -138,4 +140,8 @@ LAB = Lab(
         "gru, 1 layer": (-2, 0.5),
     },
     experiment,
+    try_next={
+        "time=100": "Is one causal layer still invariant to the order of a hundred tokens?",
+        "width=64": "Does the width change what is seen?",
+    },
 )

@@ -17,7 +17,6 @@ from elman.inspection.small_models import adam, fit_task
 from elman.ops import taps
 from elman.training.synthetic_tasks import TaskModel
 
-SETTINGS = {"length": 16, "content": 3, "alphabet": 6}
 ARCHITECTURES: dict[str, dict[str, Any]] = {  # two layers each, 17,700 and 17,400 parameters
     "fixed (s4d)": {"pattern": [{"s4d": {"state_size": 16}}], "hidden_size": 56},
     "selective (mamba)": {"pattern": [{"mamba": {"state_size": 8}}], "hidden_size": 32},
@@ -38,26 +37,33 @@ class EvenCopying(SelectiveCopying):
         return SyntheticExamples(inputs, targets, mask)
 
 
-def experiment(seed: int, progress: Progress) -> Result:
+def experiment(seed: int, progress: Progress, *, steps: int = 500, length: int = 16, symbols: int = 3) -> Result:
     kinds = {"same positions": EvenCopying, "random positions": SelectiveCopying}
-    tasks = {positions: kind(kind.Config.make(SETTINGS)) for positions, kind in kinds.items()}
+    tasks = {
+        positions: kind(kind.Config.make({"length": length, "content": symbols, "alphabet": 6}))
+        for positions, kind in kinds.items()
+    }
     scores: dict[str, list[float]] = {architecture: [] for architecture in ARCHITECTURES}
     measured = {}
+    training = TRAINING.model_copy(update={"max_steps": steps})
     for (architecture, stack), (positions, task) in product(ARCHITECTURES.items(), tasks.items()):
         name, settings = f"{architecture}, {positions}", {"num_layers": 2, "residual": True, "norm": "pre", **stack}
-        model, measured[name] = fit_task(name, task, settings, TRAINING, seed, progress)
+        model, measured[name] = fit_task(name, task, settings, training, seed, progress)
         scores[architecture].append(measured[name])
     examples = task.examples("test", 0, ROWS, seed)
     seen = selected_parameters(model, examples)
     measured["selective, parameters frozen"] = frozen(model, examples, seen)
     written = write_sizes(seen)
-    measured["write size after symbols, relative to the mean"] = after_symbols(written, examples.inputs)
+    measured["write size after symbols, relative to the mean"] = after_symbols(written, examples.inputs, length)
     signs = ["." if sign == NOISE else "?" if sign == NOW else "abcdef"[sign - FIRST] for sign in examples.inputs[0]]
     lines = {"written": (range(len(signs)), as_array(written[0]))}
     title = "Write size of the first selective layer at each step (. noise, ? query)"
     figures = [
-        Figure("Selective copying of three symbols", [Bars([*tasks], scores, "accuracy", (0, 1))]),
-        Figure("Writes to the state", [Lines(lines, "", "relative to the mean", ticks=signs, title=title)]),
+        Figure(f"Selective copying of {symbols} symbols", [Bars([*tasks], scores, "accuracy", (0, 1))]),
+        Figure(
+            "Writes to the state",
+            [Lines(lines, "symbols read, one at each step", "size, relative to the mean", ticks=signs, title=title)],
+        ),
     ]
     return Result(figures, measured)
 
@@ -76,9 +82,9 @@ def write_sizes(seen: dict[str, Tensor]) -> Tensor:
     return sizes / sizes.mean()
 
 
-def after_symbols(written: Tensor, inputs: np.ndarray) -> float:
+def after_symbols(written: Tensor, inputs: np.ndarray, length: int = 16) -> float:
     """Mean write size at the delay after symbols where it is largest; the short convolution sees three steps back."""
-    length, symbols = SETTINGS["length"], torch.from_numpy(inputs >= FIRST)
+    symbols = torch.from_numpy(inputs >= FIRST)
     means = [written[:, late:length][symbols[:, : length - late]].mean() for late in range(4)]
     return float(max(means))
 
@@ -113,4 +119,8 @@ LAB = Lab(
     "The peaks are up to three steps after the symbols, because a short convolution comes before the selection. "
     "With so little noise, nonlinear layers find much of the answer without selection; at length 4,096 Gu & Dao "
     "(2023) report 18 % for S4 and 97 % for Mamba.",
+    try_next={
+        "length=32": "What does more noise between the symbols do to the clock?",
+        "symbols=5": "And more symbols?",
+    },
 )

@@ -34,12 +34,12 @@ class Accuracy(NamedTuple):
     phrases: dict[str, float]  # probability of the positive class
 
 
-def word_order_table(seed: int = 1, progress: Progress = silent) -> list[Accuracy]:
-    train, test = ([*word_order(split, pairs, seed)] for split, pairs in PAIRS.items())
+def word_order_table(seed: int = 1, progress: Progress = silent, units: int = 32, pairs: int = 1000) -> list[Accuracy]:
+    train, test = [*word_order("train", pairs, seed)], [*word_order("test", PAIRS["test"], seed)]
     positive = torch.tensor([sentence.labels == ("positive",) for sentence in test])
     found = []
     for name, settings in ARCHITECTURES.items():
-        classifier = fit_classifier(name, [*train, *phrases()], {"hidden_size": 32, **settings}, seed, progress)
+        classifier = fit_classifier(name, [*train, *phrases()], {"hidden_size": units, **settings}, seed, progress)
         predicted = classifier.probabilities([sentence.text for sentence in test]) > 0.5
         right = (predicted == positive).double().view(-1, 2)  # sentences of a pair are neighbours
         probabilities = dict(zip(PHRASES, classifier.probabilities([*PHRASES]).tolist(), strict=True))
@@ -59,8 +59,8 @@ def phrases() -> Iterator[LabelledText]:
                 yield LabelledText(text, "phrases", number, labels=(truth,))
 
 
-def experiment(seed: int, progress: Progress) -> Result:
-    found = word_order_table(seed, progress)
+def experiment(seed: int, progress: Progress, *, units: int = 32, pairs: int = 1000) -> Result:
+    found = word_order_table(seed, progress, units, pairs)
     names = ["sentences", "pairs with both right"]
     bars = {one.name: [one.accuracy, one.pairs] for one in found}
     positive = {one.name: [*one.phrases.values()] for one in found}
@@ -87,4 +87,8 @@ LAB = Lab(
     },
     experiment,
     "On film reviews a mean of word vectors is accurate all the same: word order decides few of them.",
+    try_next={
+        "pairs=50": "How few pairs does the recurrent model need?",
+        "units=4": "And how few units?",
+    },
 )

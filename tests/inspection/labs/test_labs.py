@@ -5,11 +5,12 @@ import re
 import pytest
 from drawn_styles import drawn_styles
 
-from elman.errors import UnknownName
+from elman.errors import ConfigError, UnknownName
 from elman.figures.figure import share_palette
 from elman.inspection.labs import LABS, find
 from elman.inspection.labs.lab import Lab, Result
 from elman.inspection.small_models import reviews
+from elman.plain_yaml import parse_yaml
 
 QUICK = ("permutation", "gradient-distance", "n-grams")
 every_lab = pytest.mark.parametrize(
@@ -27,6 +28,18 @@ def test_a_lab_falls_into_its_ranges_and_writes_its_page(name: str) -> None:
     styles = drawn_styles(share_palette(report.found.figures))
     assert all(len(found) == 1 for found in styles.values()), "a label keeps its style in all panels of a page"
     assert all(word in page for word in ("Question.", "Numbers", "Answer", f"elman lab run {name}"))
+    assert all(
+        word in page
+        for word in ("What to try next", f'LABS["{name}"].run(seed=0)'.replace('"', "&quot;"), "def experiment")
+    )
+    panels = [panel for figure in report.found.figures for panel in figure.panels]
+    for panel in panels:
+        axes = [
+            getattr(panel, axis) for axis in ("x_label", "y_label", "row_axis", "column_axis") if hasattr(panel, axis)
+        ]
+        assert all(axes), f"an axis without a name: {panel.kind} {panel.title}"
+    drawn = [str(panel) for panel in panels]
+    assert len({*drawn}) == len(drawn), "nothing is drawn twice"
     assert len(page) < 1_000_000
 
 
@@ -36,6 +49,38 @@ def test_every_lab_has_a_question_and_an_answer() -> None:
         assert "?" in lab.question
         assert len(lab.answer) > 50
         assert all(low <= high for low, high in lab.expected.values())
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_ideas_to_try_name_settings_that_the_lab_has(name: str) -> None:
+    lab = LABS[name]
+    assert lab.settings
+    assert lab.try_next
+    for idea, why in lab.try_next.items():
+        setting, _, value = idea.partition("=")
+        assert lab._checked(setting, parse_yaml(value)) != lab.settings[setting]
+        assert why.endswith("?")
+
+
+def test_settings_change_the_experiment_and_its_page() -> None:
+    lab = LABS["gradient-distance"]
+    report = lab.run(seed=0, size=16, length=40, distance=20, forget_bias=4)
+    assert "lstm:forget_bias=4, log10 norm at distance 20" in report.found.measured
+    assert "width 16, 40 steps" in report.found.figures[0].subtitle
+    assert report.outside() == []  # ranges are known of the question's settings only
+    assert report.plain()["settings"] == {"size": 16, "length": 40, "distance": 20, "forget_bias": 4.0}
+    page = report.html()
+    assert "run(seed=0, size=16, length=40, distance=20, forget_bias=4.0)" in page
+    exec(report.python().partition("open(")[0], made := {})
+    assert made["report"].found.measured == report.found.measured
+    same = lab.run(seed=0, size=64)
+    assert same.changes == {}
+    assert same.outside() == []
+    with pytest.raises(UnknownName, match="did you mean 'size'"):
+        lab.run(sise=3)
+    for wrong in ({"size": "large"}, {"size": 0}, {"size": 1.5}, {"forget_bias": True}):
+        with pytest.raises(ConfigError):
+            lab.run(**wrong)
 
 
 def test_measurements_outside_their_ranges_are_reported() -> None:
