@@ -196,4 +196,4 @@ def map_figure(weights: Tensor, source: Sequence[str], target: Sequence[str], ti
     assert weights.shape[2] >= len(source) > 0, f"{len(source)} positions, and weights of {weights.shape[2]}"
     shown = as_array(weights[: len(target), :, : len(source)].transpose(0, 1))
     maps = dict(zip(head_names(len(shown)), shown, strict=True))
-    return Figure(title, [HeatMap(maps, target, source, time="rows", quantity="attention")])
+    return Figure(title, [HeatMap(maps, target, source, "target", "source", time="rows", quantity="attention")])

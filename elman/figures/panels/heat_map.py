@@ -78,7 +78,7 @@ class HeatMap(Panel):
                 lines: Any = {"color": PALE, "lw": 0.5}
                 axes.vlines(np.arange(len(self.columns) - 1) + 0.5, -0.5, len(self.rows) - 0.5, **lines)
                 axes.hlines(np.arange(len(self.rows) - 1) + 0.5, -0.5, len(self.columns) - 0.5, **lines)
-            axes.set_xlabel(drawable(name), parse_math=False)
+            axes.set_xlabel(drawable(name or self.column_axis), parse_math=False)
             if axes is panels[0, 0] or down > 1:
                 axes.set_ylabel(drawable(self.row_axis), parse_math=False)
         for axes in panels.flat[len(self.maps) :]:

@@ -1,11 +1,12 @@
 """Lab: LSTM gate activations on negation."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 
 from elman.figures.figure import Figure
-from elman.figures.panels import Bars
+from elman.figures.panels import Bars, HeatMap
 from elman.inspection.labs.lab import Lab, Progress, Result
 from elman.inspection.small_models import ADVERBS, BAD, GOOD, reviews, train_reviewer
 from elman.inspection.trace import trace
@@ -28,13 +29,14 @@ def experiment(seed: int, progress: Progress, *, units: int = 16, sentences: int
     bars = {gate: [float(np.mean(values[gate, name])) for name in classes] for gate in GATES}
     shown = Bars(classes, bars, "mean activation", (0, 1), title=f"Mean over units and {sentences} new sentences")
     one = trace(reviewer.reading(text), ["*.gate.forget"]).figure("*.gate.forget")
+    panels = [replace(panel, column_axis="token") for panel in one.panels if isinstance(panel, HeatMap)]
     forget = dict(zip(classes, bars["forget"], strict=True))
     measured = {
         "forget gate on 'not'": forget["not"],
         "adverbs minus 'not'": forget["adverb"] - forget["not"],
         "plain words minus 'not'": forget["plain"] - forget["not"],
     }
-    return Result([Figure("Gate activation by word class", [shown]), Figure("One sentence", one.panels)], measured)
+    return Result([Figure("Gate activation by word class", [shown]), Figure("One sentence", panels)], measured)
 
 
 LAB = Lab(

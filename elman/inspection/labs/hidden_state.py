@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from elman.figures.panels import Lines
+from elman.figures.panels import HeatMap, Lines
 from elman.inspection.labs.lab import Lab, Progress, Result
 from elman.inspection.predictions import class_probability_panels
 from elman.inspection.small_models import train_reviewer
@@ -19,10 +19,13 @@ def experiment(seed: int, progress: Progress, *, units: int = 16, text: str = TE
         figure = trace(inspected).figure("*.memory")
         (probabilities,) = class_probability_panels(inspected)
         assert isinstance(probabilities, Lines)
-        figures.append(replace(figure, title=f"“{words}”", panels=[probabilities, *figure.panels], subtitle=subtitle))
-        _, positive = probabilities.lines["positive"]
-        measured[f"positive after {words.split()[-1]!r} of {words!r}"] = positive[-1]
-        before.append(positive[: len(["the", "movie", "was"])][-1])
+        positive = {"positive": probabilities.lines["positive"]}  # the other class is its mirror image
+        curve = replace(probabilities, lines=positive, x_label="token", y_label="probability of positive")
+        memory = [replace(panel, column_axis="token") for panel in figure.panels if isinstance(panel, HeatMap)]
+        figures.append(replace(figure, title=f"“{words}”", panels=[curve, *memory], subtitle=subtitle))
+        _, chances = positive["positive"]
+        measured[f"positive after {words.split()[-1]!r} of {words!r}"] = chances[-1]
+        before.append(chances[: len(["the", "movie", "was"])][-1])
     measured["positive after 'the movie was'"] = sum(before) / len(before)
     return Result(figures, measured)
 
