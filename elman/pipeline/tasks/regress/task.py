@@ -75,7 +75,12 @@ class TargetScale:
         if len(set(numbers)) < 2:
             found = f"only the number {numbers[0]:g}" if numbers else "no number at all"
             raise DataError(f"{found} in {len(numbers)} texts: the targets must differ", file=source)
-        return cls(float(np.mean(numbers)), float(np.std(numbers)), len(numbers))
+        with np.errstate(all="ignore"):
+            mean, variance = float(np.mean(numbers)), float(np.var(numbers))
+        if not 0 < variance < math.inf:
+            ends = f"from {min(numbers):g} to {max(numbers):g}"
+            raise DataError(f"the targets reach {ends}: their variance is no number", file=source, remedy="rescale them")
+        return cls(mean, math.sqrt(variance), len(numbers))
 
     def target(self, text: LabelledText) -> float:
         return (_number(text) - self.mean) / self.std
