@@ -88,6 +88,7 @@ def test_two_runs_are_compared_in_pairs(elman, place):
     [
         ("1.5\tgood\nmuch\tbad\n", r"r\.tsv.*3.*'much' is not a finite number"),
         ("1.5\tgood\nnan\tbad\n", r"r\.tsv.*3.*'nan' is not a finite number"),
+        ("1.5\tgood\n1e200\tbad\n", r"r\.tsv: the targets reach from 1.5 to 1e\+200: their variance is no number"),
         ("1.5\tgood\n-inf\tbad\n", r"r\.tsv.*3.*'-inf' is not a finite number"),
         ("1.5\tgood\n\tbad\n", r"r\.tsv.*3.*a number is missing"),
         ("2\tgood\n2\tbad\n", r"only the number 2 in 2 texts"),
