@@ -79,7 +79,9 @@ class TargetScale:
             mean, variance = float(np.mean(numbers)), float(np.var(numbers))
         if not 0 < variance < math.inf:
             ends = f"from {min(numbers):g} to {max(numbers):g}"
-            raise DataError(f"the targets reach {ends}: their variance is no number", file=source, remedy="rescale them")
+            raise DataError(
+                f"the targets reach {ends}: their variance is no number", file=source, remedy="rescale them"
+            )
         return cls(mean, math.sqrt(variance), len(numbers))
 
     def target(self, text: LabelledText) -> float:
