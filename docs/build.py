@@ -21,6 +21,7 @@ from elman.corpus.synthetic_tasks import TASKS as ABILITIES
 from elman.inspection.catalog import COSTS, COUNTED, default, families
 from elman.inspection.labs import permutation
 from elman.layers import LAYERS
+from elman.limits import LIMIT_OF, VARIABLE, Limits
 from elman.models import MODELS, StackConfig
 from elman.pipeline.names import FORMS
 from elman.pipeline.recipe import Goal, Recipe
@@ -46,7 +47,7 @@ LINKS = {
 
 def reference() -> str:
     """The whole page."""
-    return "\n\n".join([INTRODUCTION, *_recipe(), *_tasks(), *_names()]) + "\n"
+    return "\n\n".join([INTRODUCTION, *_recipe(), *_tasks(), *_names(), *_limits()]) + "\n"
 
 
 FAMILIES = """# Families
@@ -251,6 +252,22 @@ def _names() -> Iterator[str]:
     yield "## Abilities"
     yield "Synthetic tasks, for `elman tasks`: each asks for one ability. These are the settings of the full size."
     yield from _registry(ABILITIES, "ability", {})
+
+
+def _limits() -> Iterator[str]:
+    """All limits; the default of one is measured, so it is not shown as a number."""
+    yield "## Limits"
+    yield (
+        "What files, recipes and waiting may take. Errors name the limit that was exceeded; each can "
+        f'be changed in the environment: `{VARIABLE}="layers=10000 rank_seconds=600" elman train ...`. A setting that '
+        "is a whole number and has no limit of its own has that of `count`."
+    )
+    rows = []
+    for name, field in Limits.described_fields().items():
+        settings = ", ".join(f"`{one}`" for one, limit in sorted(LIMIT_OF.items()) if limit == name and one != name)
+        shown = f"`{field.default}`" if field.default_factory is None else "this machine's"
+        rows.append([f"`{name}`", shown, _meaning(field), settings])
+    yield _rows(["limit", "default", "meaning", "settings"], rows)
 
 
 def _tasks() -> Iterator[str]:

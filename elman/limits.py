@@ -1,6 +1,6 @@
 """Limits on what a file may ask for, and on waiting, in one place. Each can be changed in the environment:
 
-ELMAN_LIMITS="record_bytes=2e9 layers=4096" elman train ...
+ELMAN_LIMITS="json_bytes=1e9 layers=10000" elman train ...
 """
 
 import os
@@ -52,6 +52,10 @@ class Limits(Config):
     """Bytes that the weights of a model may take; by default the memory of this machine."""
     vocabulary: int = Field(10**7, gt=0)
     """Tokens of a tokenizer."""
+    tokenizer_steps: int = Field(64, gt=0)
+    """Steps of an imported tokenizer, such as normalizers; those in use have fewer than ten."""
+    tokenizer_growth: int = Field(64, gt=0)
+    """Characters that the steps of an imported tokenizer may make of one."""
     threads: int = Field(1024, gt=0)
     """CPU threads."""
     candidates: int = Field(10_000, gt=0)

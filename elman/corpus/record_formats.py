@@ -16,7 +16,7 @@ from elman.errors import DataError, MissingExtra, first_line, nearest
 
 ROWS, FEW_ROWS = 256, 16  # of a Parquet file in memory at a time
 OTHER_COLUMN = "name another one with --columns; in a recipe data.column, or data.columns for several"
-LARGE = 2**22  # bytes of a column in a row group, from which single values may be large
+LARGE = 2**22  # bytes of a row group, from which single values may be large
 
 
 def require_column(reader: SourceReader, names: Iterable[str], column: Column, line: int | None = None) -> str:
@@ -258,7 +258,7 @@ def _parquet(reader: SourceReader) -> Iterator[Any]:
 
 
 def _parquet_rows(reader: SourceReader, file: Any, names: Sequence[str]) -> Fields:
-    packed, rows = reader.source.path.stat().st_size, _rows_at_once(reader, file.metadata, names)
+    packed, rows = reader.source.path.stat().st_size, _rows_at_once(reader, file.metadata)
     line = size = 0
     for batch in file.iter_batches(batch_size=rows, columns=list(dict.fromkeys(names))):
         parts = [_values(reader, batch.column(name), name) for name in names]
@@ -271,15 +271,15 @@ def _parquet_rows(reader: SourceReader, file: Any, names: Sequence[str]) -> Fiel
         reader.share_read = line / file.metadata.num_rows
 
 
-def _rows_at_once(reader: SourceReader, about: Any, names: Sequence[str]) -> int:
-    """Rows to decode at a time, by what the file says of its sizes; an error where a value must be too large."""
+def _rows_at_once(reader: SourceReader, about: Any) -> int:
+    """Rows to decode at a time, by what the file says of its sizes; an error where a record must be too large. The
+    sizes are those of whole row groups: pyarrow aborts the process where the metadata of a column are damaged."""
     groups = [about.row_group(number) for number in range(about.num_row_groups)]
-    columns = [(group.num_rows, group.column(place)) for group in groups for place in range(group.num_columns)]
-    sizes = [(rows, one.total_uncompressed_size) for rows, one in columns if one.path_in_schema in names]
-    if any(size > max(1, rows) * reader.config.max_record_bytes for rows, size in sizes):
+    most = reader.config.max_record_bytes * about.num_columns
+    if any(group.total_byte_size > max(1, group.num_rows) * most for group in groups):
         raise reader.too_long(1)
-    reader.check_unpacked(sum(size for _, size in sizes), reader.source.path.stat().st_size)
-    return ROWS if max((size for _, size in sizes), default=0) < LARGE else FEW_ROWS
+    reader.check_unpacked(sum(group.total_byte_size for group in groups), reader.source.path.stat().st_size)
+    return ROWS if max((group.total_byte_size for group in groups), default=0) < LARGE else FEW_ROWS
 
 
 def _values(reader: SourceReader, values: Any, column: str) -> Any:

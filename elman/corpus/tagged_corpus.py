@@ -19,7 +19,6 @@ from elman.errors import ConfigError, DataError, nearest
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 GAPS = re.compile("[ \t]+")  # words may contain other whitespace, such as no-break spaces
 DOCUMENT = "-DOCSTART-"  # marks the start of a document in CoNLL-2003
-NUMBER = re.compile(r"[0-9]+")
 RANGE = re.compile(r"[0-9]+-[0-9]+")  # a multiword token
 EMPTY = re.compile(r"[0-9]+\.[0-9]+")  # an empty node
 
@@ -233,7 +232,7 @@ class _CoNLLU(_Columns):
             cells = self._cells(row)
             if RANGE.fullmatch(cells[0]) or EMPTY.fullmatch(cells[0]):
                 continue
-            if not NUMBER.fullmatch(cells[0]) or int(cells[0]) != len(words) + 1:
+            if cells[0] != str(len(words) + 1):
                 expected = f"{len(words) + 1}, a range such as 1-2 or an empty node such as 1.1"
                 remedy = "words are numbered from 1 in each sentence, which ends with a blank line"
                 raise self.reader.error(f"id {cells[0]!r} where {expected} is expected", row.line, "id", remedy=remedy)

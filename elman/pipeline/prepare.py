@@ -21,7 +21,7 @@ def prepare(recipe: Recipe, folder: Path) -> PreparedData:
         manifest.accept()  # prepared by an earlier version
     manifest.check()
     if task_class.is_saved(folder) and manifest.names() >= {*task_class.saved_files}:
-        task = task_class.load(folder, recipe)
+        task = task_class.from_files(folder, recipe)
     else:
         task = task_class.learn(recipe, corpus)
         task.save(folder)

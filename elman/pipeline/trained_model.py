@@ -44,7 +44,7 @@ def load(path: str | Path, device: str = "auto", others: Sequence[str | Path] = 
         return _together([load(place, device) for place in (path, *others)])
     run = _open(path)
     recipe = stored_recipe(run)
-    task = recipe.task_class.load(run.folder, recipe)
+    task = recipe.task_class.from_files(run.folder, recipe)
     if run.shelf.empty:
         raise RunError(f"{path}: has no checkpoint yet; train it first, or wait for its first save")
     checkpoint = run.load()

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, TypeAdapter
 
 from elman.config import Config
-from elman.errors import ConfigError, DataError, ElmanError
+from elman.errors import ConfigError, DataError, ElmanError, brief
 from elman.registry import Registry
 from elman.tokenizers.library_file import library_errors, make_library, read_content
 from elman.tokenizers.surface import Surface, Way, ways
@@ -186,7 +186,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 def _scheme_and_config(settings: Mapping[str, Any], where: str = "tokenizer") -> tuple[type[Tokenizer], Any]:
     if not isinstance(settings, Mapping) or not isinstance(settings.get("type"), str):
-        raise ConfigError(f"{where}: needs a type: {', '.join(TOKENIZERS)}, but got {settings!r}")
+        raise ConfigError(f"{where}: needs a type: {', '.join(TOKENIZERS)}, but got {brief(settings)}")
     scheme = TOKENIZERS[settings["type"]]
     return scheme, scheme.Config.make({key: value for key, value in settings.items() if key != "type"}, where)
 

@@ -7,7 +7,8 @@ import struct
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from math import prod
+from functools import partial
+from math import ceil, prod
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,6 @@ from elman.limits import check_limit
 from elman.untrusted import read_json
 
 STEPS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
-MAX_STEPS = 64  # steps of a pipeline; tokenizers in use have fewer than ten
-MAX_GROWTH = 64  # characters that a pipeline may make of one
 PANIC = "PanicException"  # a BaseException, which the library does not export
 
 
@@ -30,11 +29,11 @@ def read_content(path: str | Path) -> dict[str, Any]:
         raise DataError("cannot be read as a tokenizer: it has no model", file=path)
     _check_vocabulary(content, path)
     steps = [part for key in STEPS for part in _dictionaries(content.get(key)) if "type" in part]
-    if len(steps) > MAX_STEPS:
-        raise DataError(f"a tokenizer of {len(steps)} steps, but at most {MAX_STEPS} are read", file=path)
+    damage = partial(DataError, file=path)
+    check_limit("tokenizer_steps", len(steps), f"a tokenizer of {len(steps)} steps", damage)
     growth = prod(max(1.0, _growth(step)) for step in steps)
-    if growth > MAX_GROWTH:
-        raise DataError(f"the tokenizer makes up to {growth:.3g} characters of one", file=path)
+    most = ceil(min(growth, 1e18))  # a map of characters that aborts the library counts as endless
+    check_limit("tokenizer_growth", most, f"the tokenizer makes up to {growth:.3g} characters of one", damage)
     return {**content, "truncation": None, "padding": None}
 
 
@@ -66,10 +65,11 @@ def _check_vocabulary(content: dict[str, Any], path: str | Path) -> None:
     vocabulary, added = content["model"].get("vocab"), content.get("added_tokens")
     ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
     ids += [entry.get("id") for entry in added or [] if isinstance(entry, dict)] if isinstance(added, list) else []
-    if not vocabulary or not all(isinstance(one, int) and one >= 0 for one in ids):
+    sized = isinstance(vocabulary, dict | list) and len(vocabulary) > 0
+    if not sized or not all(isinstance(one, int) and one >= 0 for one in ids):
         raise DataError("damaged tokenizer: its vocabulary is empty or has wrong ids", file=path)
     size = max(len(vocabulary), 1 + max(ids, default=0))
-    check_limit("vocabulary", size, f"a tokenizer of {size} tokens", lambda reason: DataError(reason, file=path))
+    check_limit("vocabulary", size, f"a tokenizer of {size} tokens", partial(DataError, file=path))
 
 
 def _dictionaries(part: Any) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from elman import config as settings
 from elman.errors import DataError
 from elman.tokenizers.base import EOS, TOKENIZERS, UNK, UNK_ID, Ids, Tokenizer, checked
+from elman.tokenizers.library_file import library_errors
 from elman.tokenizers.surface import Surface, Way, borders, mark
 
 _visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -210,7 +211,8 @@ class Word(Tokenizer):
 
     def _pieces_of(self, chunk: str) -> _Pieces:
         checked(chunk)
-        encoding = self.library.encode(chunk, add_special_tokens=False)
+        with library_errors():
+            encoding = self.library.encode(chunk, add_special_tokens=False)
         parts = [(id, chunk[start:end]) for id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)]
         if len(parts) == 1:  # of an escaped <eos>, the library tells the last character only
             parts = [(parts[0][0], chunk)]

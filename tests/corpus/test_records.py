@@ -1,12 +1,15 @@
 """Records: JSON lines, tables, parquet files and hub data sets, and their errors."""
 
+import base64
 import csv
 import io
 import json
+import zlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import run_forked
 
 from elman.corpus import DataConfig, LabelledCorpus, PairCorpus, TaggedCorpus, open_corpus
 from elman.errors import ConfigError, DataError
@@ -180,3 +183,20 @@ def test_errors_about_columns_name_the_option(case, tmp_path):
 def test_settings_of_columns_name_the_option():
     with pytest.raises(ConfigError, match="--columns label,text"):
         LabelledCorpus.open(train="a.csv", columns=["a", "b", "c"])
+
+
+# A damaged size statistic, at which pyarrow aborts the process if it is asked for the metadata of the column.
+DAMAGED_COLUMN = (
+    "c-q}l%}&BV5S})*!GuF0nWn3I=!M1uAZXxVJUB}r8X+PH(RgdRP4S>WLGcMZ`v^XO58)H|NXFe3@d@<ccbJ`>-^{nOLmD;F!Vd#?"
+    "`e-7Q0TL$yfbi3RX9EzhjBXVrI%uQK+prgfzYp&(nv_av&TZdRQW}N?v{<zTp1p`B@m+`}V6g(8wTz#Z73gyn=1RsH4}fElwZL{*"
+    "?nTp;?)#SeVg)Bb;lFXjs%k+%(*bG;OgMJm2FzvwNX>{ETLuL+Ixy}PX*9aHI?4(3UX6W?L(;gU9OpzU5()K)66z$GO$efaRyssy"
+    "nc?SD=xQ-uYh#_K@=tZ0tgcvBrfx5b6st`VZCZ=Q&Gn@5eHUv#c>XL*=MV9+7R_e0Fioc`|1nM%x6^z7pj~g&n~dv+-&IR8RA1!_"
+    "O*QWV"
+)
+
+
+def test_damaged_metadata_of_a_column_do_not_end_the_process(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(zlib.decompress(base64.b85decode(DAMAGED_COLUMN)))
+    read = "[*open_corpus(DataConfig(train='a.parquet')).documents('train')]"
+    found = run_forked("-c", f"from elman.corpus import DataConfig, open_corpus; {read}", cwd=tmp_path)
+    assert "DataError: a.parquet: cannot be read as parquet" in found.stderr

@@ -54,6 +54,7 @@ REFUSED = {
     "no vocabulary": ({"model": {**WORDS, "vocab": {}}}, "vocabulary is empty"),
     "wrong ids": ({"model": {**WORDS, "vocab": {"a": "b"}}}, "wrong ids"),
     "negative ids": ({"model": {**WORDS, "vocab": {"a": -1}}}, "wrong ids"),
+    "a number for a vocabulary": ({"model": {**WORDS, "vocab": 7}}, "vocabulary is empty"),
     "no model": ({"model": None}, "it has no model"),
 }
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from elman.corpus.config import RECORD_FORMATS
 from elman.corpus.text import text_table
-from elman.errors import ConfigError, DataError, nearest
+from elman.errors import ConfigError, DataError, first_line, nearest
 from elman.models.stack import check_size, on_meta
 from elman.pipeline.tasks.position_checks import length_warning
 from elman.pipeline.tasks.race import RaceRules
@@ -107,6 +107,16 @@ class TaskData(ABC):
     @abstractmethod
     def load(cls, folder: Path, recipe: "Recipe") -> Self:
         """The same task from these files."""
+
+    @classmethod
+    def from_files(cls, folder: Path, recipe: "Recipe") -> Self:
+        """`load`, with an error of one sentence for files that are damaged or do not fit together."""
+        try:
+            return cls.load(folder, recipe)
+        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+            files = ", ".join(cls.saved_files)
+            reason = f"{files} are damaged or do not fit together: {type(error).__name__}: {first_line(error)[:200]}"
+            raise DataError(reason, file=folder, remedy="copy the run again, or train it again") from None
 
     @classmethod
     def is_saved(cls, folder: Path) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from elman.config import Config, typed, unknown_key, with_type
 from elman.corpus.config import DataConfig
-from elman.errors import ConfigError
+from elman.errors import ConfigError, brief
 from elman.layers import LAYERS
 from elman.models.stack import check_size, on_meta
 from elman.registry import Registry
@@ -139,7 +139,7 @@ def pick(registry: Registry[Any], where: str, settings: Any) -> Config:
         return settings
     settings = {"type": settings} if isinstance(settings, str) else settings
     if not isinstance(settings, Mapping) or not isinstance(settings.get("type"), str):
-        raise ConfigError(f"{where}: needs a type, one of {', '.join(registry)}, but got {settings!r}")
+        raise ConfigError(f"{where}: needs a type, one of {', '.join(registry)}, but got {brief(settings)}")
     return typed(settings["type"], registry[settings["type"]].Config).make(settings, where)
 
 
