@@ -1,12 +1,15 @@
-"""Writes pages of docs from code and results: settings and names, families and their costs, positions, speed.
+"""Writes pages of docs from code and results: settings and names, families and their costs, positions, speed,
+reliability.
 
 `make docs` runs it; a test fails while a page is not what this gives.
 """
 
+import ast
 import inspect
 import json
 import re
 import types
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -205,6 +208,32 @@ def _scan() -> list[str]:
     return ["Linear scan, 8 × 4096 × 1536, float32", *shown, _ratio(scans[peer]["ms"] / scans["kernel"]["ms"]), machine]
 
 
+RELIABILITY = """# Reliability
+
+Generated from `benchmarks/results` and `benchmarks/attack` by `make docs`. Each attack is a script with a count and a
+time budget, and has a short form among the tests; a violation is anything but what its section below says. With no
+violation in *n* cases, fewer than 3/*n* of them are violations, with 95 % confidence. What is promised, and what is
+not: [security](../SECURITY.md)."""
+ATTACKS = DOCS.parent / "benchmarks" / "attack"
+
+
+def reliability() -> str:
+    """Counts of every attack that has a record, over all its campaigns, and what it does by its docstring."""
+    rows, sections = [], []
+    for path in sorted(RESULTS.glob("attack-*.json")):
+        record = json.loads(path.read_text())
+        name, campaigns = record["attack"], record["campaigns"]
+        counts: Counter[str] = sum((Counter(one["counts"]) for one in campaigns), Counter())
+        violations = sum(len(one["violations"]) for one in campaigns)
+        last = max(one["date"] for one in campaigns)
+        title, _, told = (ast.get_docstring(ast.parse((ATTACKS / f"{name}.py").read_text())) or "").partition("\n\n")
+        rows.append([f"[{name}](#{name})", title, f"{counts.total():,}", f"**{violations:,}**", last])
+        shares = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
+        sections.append(f"## {name}\n\n{title}\n\n{told}\n\nCases: {shares}.")
+    table = _rows(["attack", "what it does", "cases", "violations", "last run"], rows)
+    return "\n\n".join([RELIABILITY, table, *sections]) + "\n"
+
+
 def _recipe() -> Iterator[str]:
     yield "## Settings of a recipe"
     fields = Recipe.described_fields()
@@ -387,7 +416,13 @@ def _values(kind: Any) -> str:
     return words.get(origin or kind, "settings")
 
 
-PAGES = {"reference.md": reference, "families.md": family_table, "positions.md": who_sees_order, "speed.md": speed}
+PAGES = {
+    "reference.md": reference,
+    "families.md": family_table,
+    "positions.md": who_sees_order,
+    "speed.md": speed,
+    "reliability.md": reliability,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

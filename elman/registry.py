@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from elman.errors import ConfigError, UnknownName
+from elman.errors import ConfigError, UnknownName, brief
 
 Item = TypeVar("Item")
 Registered = TypeVar("Registered", bound=type)
@@ -62,6 +62,8 @@ class Registry(Generic[Item]):
         self._followers.append(follower)
 
     def __getitem__(self, name: str) -> type[Item]:
+        if not isinstance(name, str):
+            raise ConfigError(f"the name of a {self.kind} is a word, not {brief(name)}")
         if name not in self._items:
             raise self.unknown(name)
         return self._items[name]

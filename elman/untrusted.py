@@ -35,7 +35,7 @@ def read_bytes(
             if status.st_size > at_most:
                 raise error(f"{path}: {status.st_size} bytes, but at most {at_most} are read")
             with open(descriptor, "rb", closefd=False) as file:
-                return file.read(at_most)
+                return file.read(status.st_size)  # not at_most, for which memory would be reserved
         finally:
             os.close(descriptor)
     except OSError as problem:

@@ -116,3 +116,10 @@ def test_punctuation_is_text(text):
 def test_what_yaml_writes_with_signs_stays_yaml(text, value):
     """Catches: brackets among the punctuation."""
     assert override({}, {"a": text}) == {"a": value}
+
+
+@pytest.mark.parametrize("name", [{"a": 1}, ["a"], 3, None])
+def test_a_name_that_is_no_word_is_refused(name):
+    """Catches a TypeError of `task: {task: classify}`."""
+    with pytest.raises(ConfigError, match="the name of a thing is a word, not"):
+        Registry("thing")[name]

@@ -6,7 +6,6 @@ A fork of a process that has imported everything takes a hundredth of a second i
 import contextlib
 import json
 import os
-import resource
 import select
 import signal
 import sys
@@ -15,11 +14,12 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
-PAGE = resource.getpagesize()
 FOREIGN = ("Traceback (most recent call last)", "--debug shows the traceback")
 REFUSED = ("elman: ", "│")  # elman's own sentence, and the frame of a usage error
+
+_kept: list[tuple[TextIO, TextIO, TextIO]] = []
 
 
 class Outcome(NamedTuple):
@@ -29,8 +29,9 @@ class Outcome(NamedTuple):
     out: str
     err: str
     seconds: float
+    """Of processor time."""
     memory: int
-    """Bytes of its peak memory above the parent's memory at the fork."""
+    """Bytes, of its largest resident set."""
 
     @property
     def fault(self) -> str:
@@ -59,7 +60,6 @@ class Outcome(NamedTuple):
 
 def in_child(work: Callable[[], int | None], folder: Path, seconds: float = 20.0) -> Outcome:
     """Runs `work` in a forked child inside `folder`, and kills it after so many seconds."""
-    before, begun = _resident(), time.monotonic()
     child = os.fork()
     if not child:
         os.setsid()
@@ -75,9 +75,9 @@ def in_child(work: Callable[[], int | None], folder: Path, seconds: float = 20.0
             code = os.waitstatus_to_exitcode(status)
     finally:
         os.close(process)
-    memory = max(0, usage.ru_maxrss * 1024 - before)
+    memory, seconds = usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
     texts = [path.read_bytes()[: 2**20].decode(errors="replace") for path in _streams(folder)]
-    return Outcome(code, texts[0], texts[1], time.monotonic() - begun, memory)
+    return Outcome(code, texts[0], texts[1], seconds, memory)
 
 
 class Worker:
@@ -142,6 +142,7 @@ def _streams(folder: Path) -> tuple[Path, Path]:
 def _run_here(work: Callable[[], int | None], folder: Path) -> int:
     """The exit code of work in this process, with its streams in files beside the folder."""
     code = 70
+    _kept.append((sys.stdin, sys.stdout, sys.stderr))  # whose end would close the new files
     try:
         for number, path in enumerate((Path(os.devnull), *_streams(folder))):
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC if number else os.O_RDONLY
@@ -189,7 +190,3 @@ def import_everything() -> None:
     for name in ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.pyplot"):
         importlib.import_module(name)
     torch.set_num_threads(1)
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE

@@ -327,7 +327,7 @@ def main() -> None:
         targets, folder = build(Path(place), options.kinds), Path(place) / "work"
         known_results: dict[tuple[int, str], list[Any]] = {}
         for number in tally.numbers():
-            dice = random.Random(f"{tally.seed}/{number}")
+            dice = random.Random(f"{options.seed}/{number}")
             chosen = dice.randrange(len(targets))
             target = targets[chosen]
             verb = dice.choices(list(target.commands), VERBS[: len(target.commands)])[0]

@@ -75,10 +75,10 @@ def _torch_zip(data: bytes) -> bytes:
 
 
 def _overlap(header: Header, name: str, _: bytes) -> None:
-    other = next(one for one in header if one != name)
+    sizes = {one: entry["data_offsets"][1] - entry["data_offsets"][0] for one, entry in header.items()}
+    other = next(one for one in header if one != name and sizes[one])
     begin = header[name]["data_offsets"][0]
-    size = header[other]["data_offsets"][1] - header[other]["data_offsets"][0]
-    header[other]["data_offsets"] = [begin, begin + size]
+    header[other]["data_offsets"] = [begin, begin + sizes[other]]
 
 
 def _hole(header: Header, name: str, body: bytes) -> bytes:

@@ -10,12 +10,12 @@ import numpy as np
 import yaml
 
 from benchmarks.attack import hostile_headers
+from benchmarks.attack.hostile_contents import LISTED
 from benchmarks.attack.hostile_headers import Payload
 from benchmarks.attack.hostile_runs import (
     EVAL,
     GENERATE,
     HARMLESS,
-    LISTED,
     PLACES,
     REFUSED,
     Build,

@@ -56,10 +56,11 @@ def main() -> None:
         ended = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=False)
         report = ended.stdout + ended.stderr
         passed = sum(int(found) for found in re.findall(r"(\d+) passed", report))
-        tally.outcomes["tests passed"] += passed
+        tally.count("tests passed", times=passed)
         wrong = bool(FOUND.search(report)) or ended.returncode != 0
         failure = {"tests": LAWS[number], "code": ended.returncode, "said": report[-2000:]}
-        tally.count("files with a finding" if wrong else "files without a finding", failure if wrong else None)
+        if wrong:
+            tally.count("files of tests with a finding", failure)
         print(f"{LAWS[number]}: {passed} passed, exit code {ended.returncode}", flush=True)
     tally.end()
 

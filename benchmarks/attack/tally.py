@@ -1,7 +1,7 @@
-"""The results of an attack: counted case by case, kept on disk, and continued where the last call stopped.
+"""The record of an attack: counted case by case, kept on disk, and continued where the last call stopped.
 
-benchmarks/results/DATE-attack-NAME.json holds date, machine and results: `cases` done, `outcomes` with their counts,
-`failures` (at most 100 are described). docs/reliability.md is made of these files.
+benchmarks/results/attack-NAME.json has one campaign for each day, version and seed, with the counts of all outcomes and
+every violation; docs/reliability.md is made of these files.
 """
 
 import argparse
@@ -13,28 +13,30 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import elman
 from benchmarks.reporting import RESULTS
 from elman.bench.harness import machine
+from elman.files import atomic_write
 
-DESCRIBED = 100
-EVERY = 20.0  # seconds between two writes
+EVERY = 20.0  # seconds between two writings of the record
 
 
 class Tally:
     """Counts outcomes of numbered cases. The same seed makes case N the same again."""
 
     def __init__(self, name: str, options: argparse.Namespace):
-        self.path: Path = options.to / f"{date.today().isoformat()}-attack-{name}.json"
-        self.most, self.until, self.seed = options.count, time.monotonic() + options.seconds, options.seed
-        self.cases, self.seconds, self.failed = 0, 0.0, 0
-        self.outcomes: Counter[str] = Counter()
-        self.failures: list[Any] = []
-        self.facts: dict[str, Any] = {}
-        if self.path.exists() and not options.anew:
-            before = json.loads(self.path.read_text())["results"]
-            if before["seed"] == self.seed:
-                self.cases, self.seconds, self.failed = before["cases"], before["seconds"], before["failed"]
-                self.outcomes, self.failures = Counter(before["outcomes"]), before["failures"]
+        self.name, self.path = name, options.to / f"attack-{name}.json"
+        self.most, self.until = options.count, time.monotonic() + options.seconds
+        self.key = {"date": date.today().isoformat(), "elman": elman.__version__, "seed": options.seed}
+        stored = json.loads(self.path.read_text())["campaigns"] if self.path.exists() else []
+        same = [one for one in stored if self.key.items() <= one.items()]
+        self.others = [one for one in stored if one not in same]
+        before: dict[str, Any] = same[0] if same and not options.anew else {}
+        self.cases: int = before.get("cases", 0)
+        self.seconds: float = before.get("seconds", 0.0)
+        self.counts = Counter[str](before.get("counts", {}))
+        self.violations: list[Any] = before.get("violations", [])
+        self.facts: dict[str, Any] = before.get("facts", {})
         self._written = time.monotonic()
 
     def numbers(self) -> Iterator[int]:
@@ -46,27 +48,28 @@ class Tally:
                 self.write()
         self.write()
 
-    def count(self, outcome: str, failure: Any = None) -> None:
-        """One outcome; `failure` describes one that must not be."""
-        self.outcomes[outcome] += 1
-        if failure is not None:
-            self.failed += 1
-            self.failures += [failure] * (len(self.failures) < DESCRIBED)
+    def count(self, outcome: str, violation: Any = None, times: int = 1) -> None:
+        """One outcome; `violation` describes one that must not be."""
+        self.counts[outcome] += times
+        if violation is not None:
+            self.violations.append(violation)
+            print(f"VIOLATION {json.dumps(violation, ensure_ascii=False)[:1000]}", flush=True)
 
     def write(self) -> None:
         now = time.monotonic()
-        self.seconds, self._written = self.seconds + now - self._written, now
-        results = {"seed": self.seed, "cases": self.cases, "failed": self.failed, "seconds": round(self.seconds, 1)}
-        results |= {"outcomes": dict(sorted(self.outcomes.items())), "failures": self.failures, **self.facts}
-        content = {"date": date.today().isoformat(), "machine": machine(), "results": results}
-        self.path.write_text(json.dumps(content, indent=1) + "\n")
+        self.seconds, self._written = round(self.seconds + now - self._written, 1), now
+        entry = {**self.key, "machine": machine(), "cases": self.cases, "counts": dict(sorted(self.counts.items()))}
+        entry |= {"violations": self.violations, "seconds": self.seconds, "facts": self.facts}
+        record = {"attack": self.name, "campaigns": [*self.others, entry]}
+        atomic_write(self.path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
 
     def end(self) -> None:
-        """Prints the counts and exits: 1 after any failure."""
-        print(f"{self.cases:,} cases in {self.seconds:,.0f} s: {dict(sorted(self.outcomes.items()))}")
-        for failure in self.failures[:20]:
-            print(json.dumps(failure, ensure_ascii=False)[:1000])
-        raise SystemExit(bool(self.failed))
+        """Prints the counts and exits: with 1 after any violation."""
+        shares = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(self.counts.items()))
+        print(
+            f"{self.cases:,} cases, {len(self.violations)} violations in {self.seconds:,.0f} s ({shares})", flush=True
+        )
+        raise SystemExit(bool(self.violations))
 
 
 def parser(description: str | None, count: int) -> argparse.ArgumentParser:
@@ -76,5 +79,5 @@ def parser(description: str | None, count: int) -> argparse.ArgumentParser:
     found.add_argument("--seconds", type=float, default=float("inf"), help="end after so many (default: no limit)")
     found.add_argument("--seed", type=int, default=1, help="of the cases (default: %(default)s)")
     found.add_argument("--anew", action="store_true", help="begin again, instead of going on after today's cases")
-    found.add_argument("--to", type=Path, default=RESULTS, help="folder for the results (default: %(default)s)")
+    found.add_argument("--to", type=Path, default=RESULTS, help="folder for the record (default: %(default)s)")
     return found

@@ -293,7 +293,7 @@ def _rounded(rate: float) -> float:
 
 
 def _checked_folder_name(name: str) -> str:
-    if Path(name).name != name or name in (PREPARED, "plots"):
+    if Path(name).name != name or not name.isprintable() or name in (PREPARED, "plots"):
         raise ConfigError(f"{name!r} cannot be the name of an entrant: it becomes a folder beside others")
     return name
 

@@ -15,7 +15,7 @@ from elman.comparison.parquet import write_parquet
 from elman.comparison.plan import Entrant, Job
 from elman.comparison.race import RaceRun
 from elman.comparison.ranking import Scores, Verdict, rank
-from elman.errors import ElmanError, MissingExtra, RunError
+from elman.errors import ElmanError, MissingExtra, RunError, first_line
 from elman.jsonable import jsonable
 from elman.pipeline.results import look_up
 from elman.pipeline.tasks import PreparedData
@@ -44,6 +44,15 @@ class RaceResults(NamedTuple):
 
 
 def gather(running: RaceRun) -> RaceResults:
+    """The results of all finished runs, ranked; RunError where files of the race do not hold what a race writes."""
+    try:
+        return _gather(running)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise RunError(f"{running.folder}: a file of the race does not hold what a race writes: {reason}") from error
+
+
+def _gather(running: RaceRun) -> RaceResults:
     """Collects and ranks the results of all finished runs; writes results.jsonl, one entrant per line, and with pyarrow
     installed results.parquet."""
     plan = running.plan

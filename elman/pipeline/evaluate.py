@@ -8,7 +8,7 @@ from typing import Any
 from elman.config import override
 from elman.corpus import DataConfig
 from elman.corpus.stored_corpus import StoredCorpus
-from elman.errors import ConfigError
+from elman.errors import ConfigError, DataError, first_line
 from elman.evaluation import paired_difference, paired_scores
 from elman.pipeline.recipe import check_targets, columns_of, stored_recipe
 from elman.pipeline.tasks import TASKS, EvaluationResult, PreparedData
@@ -103,6 +103,12 @@ def result_of(
         raise ConfigError(f"the run has no split {split!r}; it has {', '.join(corpus.splits())}")
     with tempfile.TemporaryDirectory() as place:
         prepared = PreparedData(task, corpus, {split: task.store(corpus, split, stored or Path(place))})
-        result = task.evaluate(trained.model, prepared, recipe, split)
+        try:
+            result = task.evaluate(trained.model, prepared, recipe, split)
+        except (LookupError, AssertionError, ValueError) as error:
+            if stored is None:
+                raise
+            reason = f"the encoded data of split {split} do not fit the model: {first_line(error)}"
+            raise DataError(reason, file=stored, remedy="name the text with --data") from error
         notes = (*result.notes, *task.length_warnings(trained.model, prepared, recipe))
         return result._replace(notes=notes), prepared.repairs()

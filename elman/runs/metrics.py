@@ -12,6 +12,8 @@ from elman import files
 from elman.errors import RunError
 from elman.files import RunWarning
 from elman.jsonable import jsonable
+from elman.limits import limits
+from elman.untrusted import read_bytes
 
 Position = tuple[int, str]  # size, and hash of the log up to there
 
@@ -84,10 +86,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise RunError(f"{path}: cannot read the metrics: {error.strerror}") from error
+    return read_bytes(path, limits().memory, follow_links=True)
 
 
 def _complete(data: bytes) -> int:

@@ -149,7 +149,7 @@ def test_failed_write_leaves_no_partial_line(tmp_path, monkeypatch):
 
 
 def test_a_missing_log_is_an_error(tmp_path):
-    with pytest.raises(RunError, match="cannot read the metrics"):
+    with pytest.raises(RunError, match=r"metrics\.jsonl: cannot be read"):
         read_metrics(tmp_path / "metrics.jsonl")
 
 

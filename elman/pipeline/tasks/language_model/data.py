@@ -70,7 +70,7 @@ class StreamTask(Task):
             store = TokenStore.build(corpus.documents(split), self.tokenizer, folder, split, fingerprint)
         if store.fingerprint != fingerprint:
             raise data_changed(folder.parent)
-        if isinstance(corpus, StoredCorpus) and store.tokens.max(initial=0) >= self.tokenizer.vocab_size:
+        if store.tokens.max(initial=0) >= self.tokenizer.vocab_size:
             raise DataError("a token is not in the vocabulary", file=folder / f"{split}.tokens")
         if split == "train" and not store.facts.tokens:
             raise DataError("there is no training text", file=", ".join(corpus.sources("train")))
