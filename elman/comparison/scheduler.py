@@ -79,9 +79,7 @@ class WorkerPool:
         self.running[job] = worker
         began = time.monotonic()
         try:
-            wait_for_lock(
-                job.folder / "lock", GRACE
-            )  # held by a training that the kill of a race has left, and that saves
+            wait_for_lock(job.folder / "lock", GRACE)  # of a training that a killed race has left
             usage = worker.train(job.folder)
         except OSError as error:
             return f"could not be run: {error}"
