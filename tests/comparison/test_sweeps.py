@@ -16,12 +16,15 @@ from typer.testing import CliRunner
 
 import elman
 from elman.cli.main import app
+from elman.comparison.plan import Job
+from elman.comparison.scheduler import WorkerPool
 from elman.comparison.sweep_report import headline, write_sweep_report
 from elman.comparison.sweep_results import gather_sweep
 from elman.comparison.sweep_run import Sweep, SweepRun, read_sweep
 from elman.errors import ConfigError, ElmanError, RunError
 from elman.pipeline import Recipe, iterate
 from elman.runs import FileManifest
+from elman.runs.lock import file_lock
 from elman.training import TrainingConfig
 from elman.training.early_stopping import EarlyStopping
 from elman.untrusted import read_yaml
@@ -210,7 +213,7 @@ def test_the_best_recipe_trains_to_the_same_score(swept, tmp_path):
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on_to_the_same_best(swept, tmp_path):
     """Killed with trainings in progress, whose processes still save when it is resumed; and on one worker instead of
-    two. Catches locks that are still held."""
+    two."""
     (tmp_path / "sweep.yaml").write_text(json.dumps(SMALL))  # JSON is YAML
     words = ["sweep", "sweep.yaml", "--run", "sweep", "--resume", "--workers", "2"]
     code = f"from elman.cli.main import main\nmain({words!r})"
@@ -221,6 +224,24 @@ def test_a_killed_sweep_goes_on_to_the_same_best(swept, tmp_path):
     again = run(tmp_path / "sweep", resume=True, workers=1)
     assert again.failures == {}
     assert outcomes(again) == outcomes(swept)
+
+
+@pytest.mark.slow
+def test_a_training_waits_until_the_one_before_has_left_its_lock(tmp_path):
+    """As when a killed sweep is resumed at once. Catches: in use by process …"""
+
+    class Locking(Calculator):
+        def train(self, folder):
+            with file_lock(folder / "lock"):
+                FileManifest(folder).write("results.json", b"{}")
+            return {"code": 0}
+
+    pool, job = WorkerPool([Locking()]), Job("trial", "1", tmp_path, None)
+    with file_lock(tmp_path / "lock"):
+        events = pool.run_jobs([job])
+        assert next(events).kind in ("started", "look")
+        assert not job.done
+    assert [event.kind for event in events][-2:] == ["done", "look"]
 
 
 @pytest.mark.slow
