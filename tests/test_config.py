@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from elman.config import Config, commented_yaml, override, parse_overrides
 from elman.errors import ConfigError, DataError, UnknownName
+from elman.pipeline.tasks import TASKS
 from elman.registry import Registry
 from elman.untrusted import read_yaml
 
@@ -119,7 +120,8 @@ def test_what_yaml_writes_with_signs_stays_yaml(text, value):
 
 
 @pytest.mark.parametrize("name", [{"a": 1}, ["a"], 3, None])
-def test_a_name_that_is_no_word_is_refused(name):
+@pytest.mark.parametrize("registry", [Registry("thing"), TASKS])
+def test_a_name_that_is_no_word_is_refused(registry, name):
     """Catches a TypeError of `task: {task: classify}`."""
-    with pytest.raises(ConfigError, match="the name of a thing is a word, not"):
-        Registry("thing")[name]
+    with pytest.raises(ConfigError, match=r"the name of a .* is a word, not"):
+        registry[name]

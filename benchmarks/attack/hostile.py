@@ -128,9 +128,9 @@ class Watch:
         return inside or where.startswith("/dev/") or where.endswith((".out", ".err"))
 
     def _of_others(self, where: str) -> bool:
-        """The secret, what a config would have us read, and endless devices; a link that the case itself placed in the
-        run may be read through."""
-        return where in (f"{self.secret}/secret.txt", f"{self.secret}/pipe", "/etc/passwd", "/dev/zero")
+        """The secret, and what a config would have us read; a link that the case placed in the run may be read
+        through, and what is no regular file is opened to find that out."""
+        return where in (f"{self.secret}/secret.txt", f"{self.secret}/pipe", "/etc/passwd")
 
     def _inside(self, path: Any) -> bool:
         return os.path.realpath(os.fsdecode(path)).startswith(self.allowed[0] + os.sep) if path else False

@@ -32,7 +32,7 @@ class TaskRegistry(Registry[Task]):
         return checked
 
     def __getitem__(self, name: str) -> type[Task]:
-        if name not in self._items and name in self._modules:
+        if isinstance(name, str) and name not in self._items and name in self._modules:
             import_module(self._modules[name])
         return super().__getitem__(name)
 
