@@ -14,8 +14,9 @@ import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import FileIO
+from io import BytesIO, FileIO
 from pathlib import Path
+from typing import Any
 
 from elman.errors import RunError
 
@@ -45,12 +46,42 @@ def _operation(name: str, *paths: Path, needed: int = 0) -> Iterator[None]:
         raise RunError(f"{user_path(paths[0])}: cannot {name}: {reason}") from error
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Writes a new file and fsyncs it."""
-    with _operation("create", path), open(path, "xb", buffering=0) as file:
-        _write(file, path, data)
+def npy_bytes(array: Any) -> bytes:
+    """The contents of a .npy file."""
+    import numpy as np
+
+    memory = BytesIO()
+    np.save(memory, array, allow_pickle=False)
+    return memory.getvalue()
+
+
+class WritableFile(FileIO):
+    """An unbuffered file, each write to which is an operation."""
+
+    def write(self, data: Any) -> int:
+        path, rest = Path(str(self.name)), memoryview(data).cast("B")
+        size = len(rest)
+        while rest:
+            with _operation("write", path, needed=size):
+                rest = rest[super().write(rest[:CHUNK]) :]
+        return size
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[WritableFile]:
+    """A new file to write to, fsynced at the end of the block."""
+    with _operation("create", path):
+        file = WritableFile(path, "xb")
+    with file:
+        yield file
         with _operation("sync", path):
             os.fsync(file.fileno())
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Writes a new file and fsyncs it."""
+    with new_file(path) as file:
+        file.write(data)
 
 
 def require_plain(folder: Path, links: bool = False) -> None:
@@ -77,8 +108,10 @@ def unlinked(path: str | Path, flags: int) -> int:
 
 def append(path: Path, data: bytes) -> None:
     """Appends to a file without fsync."""
-    with _operation("open", path), open(path, "ab", buffering=0, opener=unlinked) as file:
-        _write(file, path, data)
+    with _operation("open", path):
+        file = WritableFile(path, "ab", opener=unlinked)
+    with file:
+        file.write(data)
 
 
 def truncate(path: Path, size: int) -> None:
@@ -190,13 +223,6 @@ def require_space(folder: Path, needed: int) -> None:
         free = shutil.disk_usage(folder).free
     if free < needed:
         raise RunError(f"{folder}: disk full ({needed} bytes needed, {free} bytes free)")
-
-
-def _write(file: FileIO, path: Path, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        with _operation("write", path, needed=len(data)):
-            rest = rest[file.write(rest[:CHUNK]) :]
 
 
 def _free(folder: Path) -> int | str:

@@ -154,22 +154,26 @@ class ExampleStore:
         """All examples have the same fields. The store exists only once its last file is in place."""
         folder = Path(folder)
         files.make_folder(folder)
-        (folder / f"{name}.json").unlink(missing_ok=True)
+        path = folder / f"{name}.json"
+        if path.exists():
+            files.remove(path)
         rows = list(examples)
+        columns: dict[str, NDArray[Any]] = {}
         is_ragged = {field: isinstance(value, np.ndarray) for field, value in rows[0].items()} if rows else {}
         for field, several in is_ragged.items():
             parts = [row[field] for row in rows]
             if several:
                 flat, ends = _flattened(parts)
-                np.save(folder / f"{name}.{field}.npy", flat)
-                np.save(folder / f"{name}.{field}.ends.npy", ends)
+                columns |= {field: flat, f"{field}.ends": ends}
             else:
-                np.save(folder / f"{name}.{field}.npy", np.asarray(parts))
+                columns[field] = np.asarray(parts)
+        for column, values in columns.items():
+            files.atomic_write(folder / f"{name}.{column}.npy", files.npy_bytes(values))
         plain, ragged = ([field for field, one in is_ragged.items() if one is kind] for kind in (False, True))
         names = [f"{name}.{field}.npy" for field in is_ragged] + [f"{name}.{field}.ends.npy" for field in ragged]
         content = {"count": len(rows), "fingerprint": fingerprint, "plain": plain, "ragged": ragged}
         content["files"] = hashes(folder, names)
-        files.atomic_write(folder / f"{name}.json", json.dumps(content).encode())
+        files.atomic_write(path, json.dumps(content).encode())
         return cls(folder, name)
 
     def lengths(self, field: str) -> NDArray[np.int64]:

@@ -3,7 +3,6 @@
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -98,18 +97,16 @@ class TokenStore:
         dtype: Literal["<u2", "<u4"] = "<u2" if tokenizer.vocab_size < 2**16 else "<u4"
         facts, starts = TextCounts(), array("q", [0])
         with files.replacing(folder / f"{name}.tokens") as temporary:
-            with temporary.open("wb") as file:
+            with files.new_file(temporary) as file:
                 for ids, sizes in _encoded(documents, tokenizer, facts):
                     file.write(ids.astype(dtype).tobytes())
                     starts.extend(sizes)
-            files.sync_file(temporary)
-            path.unlink(missing_ok=True)  # from here until it is written, the store does not exist
+            if path.exists():
+                files.remove(path)  # from here until it is written, the store does not exist
         facts.documents = len(starts) - 1
         offsets = np.cumsum(np.frombuffer(starts, dtype=np.int64))
         facts.tokens = int(offsets[-1])
-        memory = BytesIO()
-        np.save(memory, offsets, allow_pickle=False)
-        files.atomic_write(folder / f"{name}.starts", memory.getvalue())
+        files.atomic_write(folder / f"{name}.starts", files.npy_bytes(offsets))
         metadata = _Metadata(
             facts=facts,
             dtype=dtype,

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from elman.comparison.plan import Entrant, Job
 from elman.comparison.race import RaceRun
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.errors import ElmanError, MissingExtra, RunError, first_line
+from elman.files import npy_bytes
 from elman.jsonable import jsonable
 from elman.pipeline.results import look_up
 from elman.pipeline.tasks import PreparedData
@@ -177,10 +177,8 @@ def example_values(job: Job, prepared: PreparedData, split: str) -> ExampleValue
         return ExampleValues(numbers[0], numbers[1], kept)
     trained = load(job.folder)
     found = trained.task.example_values(trained, prepared, split)
-    memory = BytesIO()
-    np.save(memory, np.stack([found.values, found.weights]), allow_pickle=False)
     manifest = FileManifest(job.folder)
-    manifest.write(values.name, memory.getvalue())
+    manifest.write(values.name, npy_bytes(np.stack([found.values, found.weights])))
     manifest.write(tables.name, json.dumps(found.tables).encode())
     return found
 

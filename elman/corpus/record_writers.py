@@ -8,7 +8,7 @@ import json
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from io import BytesIO, StringIO
+from io import BytesIO, FileIO, StringIO
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -48,13 +48,12 @@ class RecordWriter(ABC):
     @abstractmethod
     def part(self, rows: Sequence[Answered]) -> bytes: ...
 
-    def join(self, parts: Sequence[Path], file: Path) -> None:
-        """Makes the file of its parts."""
-        with file.open("wb") as target:
-            target.write(self.head())
-            for part in parts:
-                with part.open("rb") as source:
-                    shutil.copyfileobj(source, target)
+    def join(self, parts: Sequence[Path], file: FileIO) -> None:
+        """Writes the parts to a file."""
+        file.write(self.head())
+        for part in parts:
+            with part.open("rb") as source:
+                shutil.copyfileobj(source, file)
 
 
 RECORD_WRITERS: Registry[RecordWriter] = Registry("output format")
@@ -168,7 +167,7 @@ class ParquetWriter(RecordWriter):
         parquet.write_table(pyarrow.table(columns), buffer)
         return buffer.getvalue()
 
-    def join(self, parts: Sequence[Path], file: Path) -> None:
+    def join(self, parts: Sequence[Path], file: FileIO) -> None:
         pyarrow = _pyarrow()
         from pyarrow import parquet
 

@@ -14,7 +14,6 @@ from elman.models.hugging_face import from_folder, read_json
 from elman.models.ngram import read_arpa
 from elman.models.stack import count_parameters
 from elman.pipeline.recipe import Recipe, write_recipe
-from elman.pipeline.tasks.files import save_tokenizer
 from elman.runs import Checkpoint, Run, environment
 from elman.runs.run import HAS_MANIFEST
 from elman.tokenizers import EOS, IdTokenizer, Imported, Tokenizer, train_tokenizer
@@ -99,7 +98,7 @@ def _write_run(target: Path, recipe: Recipe, tokenizer: Tokenizer, model: Any, s
     created = Run.create(target, write_recipe(recipe), environment())
     try:
         with created.lock():
-            save_tokenizer(tokenizer, created.tokenizer)
+            tokenizer.save(created.tokenizer)
             created.manifest.record(created.tokenizer.name)
             created.best.save(Checkpoint(0, model.state_dict(), facts={"imported": source, **HAS_MANIFEST}))
     except BaseException:

@@ -87,9 +87,9 @@ class TablePrediction:
                     self._write_part(parts[-1], writer, records, done)
                 done += len(records)
                 progress(done, self._reader.share_read)
-            writer.join(parts, joined := folder / "joined")
-            files.sync_file(joined)
-            files.rename(joined, out)
+            with files.new_file(temporary := files.temporary_path(folder / "joined")) as joined:
+                writer.join(parts, joined)
+            files.rename(temporary, out)
             files.sync_folder(out.parent)
         files.remove(folder)
         return done

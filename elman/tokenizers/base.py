@@ -17,6 +17,7 @@ from pydantic import Field, TypeAdapter
 
 from elman.config import Config
 from elman.errors import ConfigError, DataError, ElmanError, brief
+from elman.files import atomic_write
 from elman.registry import Registry
 from elman.tokenizers.library_file import library_errors, make_library, read_content
 from elman.tokenizers.surface import Surface, Way, ways
@@ -142,7 +143,7 @@ class Tokenizer(ABC):
         content["model"][SETTINGS] = {"type": self.name, **self.config.plain()}
         if self.surface:
             content["model"][SETTINGS]["surface"] = self.surface.counts
-        Path(path).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
+        atomic_write(Path(path), json.dumps(content, ensure_ascii=False, indent=1).encode())
 
 
 def deterministic(library: hf.Tokenizer) -> hf.Tokenizer:

@@ -1,19 +1,11 @@
-"""Tokenizers and JSON in a run folder, written atomically."""
+"""JSON in a run folder, written atomically."""
 
 import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from elman.errors import DataError
 from elman.runs import atomic_write
-from elman.tokenizers import Tokenizer
-
-
-def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
-    with TemporaryDirectory() as aside:
-        tokenizer.save(Path(aside) / path.name)
-        atomic_write(path, (Path(aside) / path.name).read_bytes())
 
 
 def save_json(content: Any, path: Path) -> None:

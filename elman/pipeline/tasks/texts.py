@@ -20,7 +20,6 @@ from elman.errors import ConfigError, nan_error
 from elman.evaluation.inference_mode import inference_mode
 from elman.pipeline.tasks.base import PreparedData
 from elman.pipeline.tasks.examples import CHUNK, MOST, ExampleTask, max_tokens
-from elman.pipeline.tasks.files import save_tokenizer
 from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.pretrained_vectors import Vocabulary, words_of_ids
 from elman.pipeline.tasks.race import CONTEXTS, InferenceWork
@@ -71,7 +70,7 @@ class TextTask(ExampleTask):
         return cls(tokenizer, target, max_tokens(recipe))
 
     def save(self, folder: Path) -> None:
-        save_tokenizer(self.tokenizer, folder / "tokenizer.json")
+        self.tokenizer.save(folder / "tokenizer.json")
         self.target.save(folder / self.saved_files[1])
 
     @classmethod

@@ -13,7 +13,6 @@ from elman.corpus.stored_corpus import StoredCorpus
 from elman.errors import DataError
 from elman.models import MODELS, frame_of, is_masked
 from elman.pipeline.tasks.base import LITTLE, PreparedData, Task, data_changed
-from elman.pipeline.tasks.files import save_tokenizer
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions, length_warning
 from elman.pipeline.tasks.settings import Settings
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
@@ -51,7 +50,7 @@ class StreamTask(Task):
         return cls(tokenizer)
 
     def save(self, folder: Path) -> None:
-        save_tokenizer(self.tokenizer, folder / "tokenizer.json")
+        self.tokenizer.save(folder / "tokenizer.json")
 
     @classmethod
     def load(cls, folder: Path, recipe: "Recipe") -> Self:

@@ -23,7 +23,6 @@ from elman.models import TRANSLATORS
 from elman.models.encoder_decoder.config import parallel_settings
 from elman.pipeline.tasks import TASKS, Measure, PreparedData
 from elman.pipeline.tasks.examples import CHUNK, max_tokens
-from elman.pipeline.tasks.files import save_tokenizer
 from elman.pipeline.tasks.forced_scoring import ForcedScorer, PairScore, has_log_probs
 from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.position_checks import learned_positions
@@ -159,8 +158,8 @@ class Translate(TranslationScores):
         return cls(source, target, max_tokens(recipe))
 
     def save(self, folder: Path) -> None:
-        save_tokenizer(self.source, folder / "source.json")
-        save_tokenizer(self.target, folder / "target.json")
+        self.source.save(folder / "source.json")
+        self.target.save(folder / "target.json")
 
     @classmethod
     def load(cls, folder: Path, recipe: "Recipe") -> Self:
