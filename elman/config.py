@@ -10,16 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 from pydantic.fields import FieldInfo
 
 from elman.errors import ConfigError, brief, nearest
 from elman.plain_yaml import parse_yaml
 
 COMMA = re.compile(r",(?![^\[{]*[\]}])")  # not inside of brackets
+Count = Annotated[int, Field(ge=0, lt=2**63)]
 PUNCTUATION = re.compile(r"[-\s,;:|/\\#&*!%@`^+=<>?.$_]+")  # not brackets, quotes and ~, which are YAML syntax
 
 
@@ -58,6 +59,21 @@ class Config(BaseModel):
     def plain(self) -> dict[str, Any]:
         """The settings as plain YAML types."""
         return self.model_dump(mode="json", serialize_as_any=True)
+
+
+class Facts(Config):
+    """What elman has counted itself, and wrote to a file: without the limits of settings."""
+
+    @model_validator(mode="after")
+    def within_limits(self) -> Self:
+        return self
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first problem, in a line."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 @cache

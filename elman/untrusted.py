@@ -8,14 +8,19 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
+from elman.config import first_problem
 from elman.errors import ConfigError, DataError, ElmanError, RunError, first_line
 from elman.limits import limits
 from elman.plain_yaml import parse_yaml
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 
 def read_bytes(
@@ -64,6 +69,17 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 def read_json(path: str | Path, error: type[ElmanError] = RunError, *, follow_links: bool = False) -> Any:
     """The contents of a JSON file."""
     return parse_json(read_bytes(path, limits().json_bytes, error, follow_links=follow_links), path, error)
+
+
+def read_as(kind: type[T], path: str | Path) -> T:
+    """An object of a dataclass or of settings, from a JSON file of its fields; DataError where they are not."""
+    content = read_json(path, DataError, follow_links=True)
+    try:
+        return TypeAdapter(kind).validate_python(content)
+    except ValidationError as problem:
+        raise DataError(
+            f"damaged: {first_problem(problem)}", file=path, remedy="copy the run again, or train it again"
+        ) from None
 
 
 def parse_json(text: str | bytes, path: str | Path, error: type[ElmanError] = RunError) -> Any:

@@ -35,7 +35,7 @@ def warm_up() -> None:
     """Imports what attempts need, so that none has to."""
     for module in ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "torch._dynamo"):
         import_module(module)
-    for module in ("cli.main", "cli.training_progress", "pipeline.session", "comparison", "pipeline.predict_tables"):
+    for module in ("cli.main", "pipeline.progress", "pipeline.session", "comparison", "pipeline.predict_tables"):
         import_module(f"elman.{module}")
     with tempfile.TemporaryDirectory() as aside:  # matplotlib reads its fonts when it first draws
         Figure("", [Lines({"": ([0, 1], [0, 1])})]).save_images(Path(aside) / "figure")
@@ -109,7 +109,7 @@ def _run(words: list[str], operations: Operations, log: Path) -> None:
 
         predict_tables.PART_RECORDS = PART
         ForkingWorker._start = _forked_worker  # type: ignore[assignment,method-assign]
-        os.fsync = lambda descriptor: None  # counted, but not waited for: what a process wrote outlives it
+        os.fsync = lambda fd: None  # counted, but not waited for: what a process wrote outlives it
         sys.addaudithook(Bypasses(Path.cwd()))
         files.hook = operations
         main(words)

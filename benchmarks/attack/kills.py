@@ -72,7 +72,7 @@ def kill_once(attacked: Attacked, campaign: Campaign, number: int) -> None:
             kills += 1
             campaign.tally(attacked.name)
     wrong = [f"exit code {code}: {ended.said[-2000:]}"] if code else attacked.differences(f"try-{number}")
-    campaign.violations += [f"{attacked.name}, work {number}, after {kills} kills: {text}" for text in wrong]
+    campaign.report(attacked.name, *(f"work {number}, after {kills} kills: {text}" for text in wrong))
 
 
 def main() -> None:

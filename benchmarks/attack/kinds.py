@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from elman.runs.checkpoint import CheckpointFolder
+
 WORDS = ("the", "a", "cat", "dog", "bird", "house", "tree", "sat", "ran", "saw", "on", "and", "big", "small", "old")
 TRAINING = {"batch_size": 8, "sequence_length": 12, "micro_batches": 2, "log_every": 4, "evaluate_every": 3}
 STREAM = {"data": {"train": "text.txt", "boundary": "carry"}, "tokenizer": "character"}
@@ -139,8 +141,7 @@ def _prediction() -> Kind:
         import elman
 
         write_data()
-        for _ in elman.train({**BRIEF["classify"], "device": "cpu"}, run="model"):
-            pass
+        elman.train({**BRIEF["classify"], "device": "cpu"}, run="model", progress=False)
 
     return Kind(prepare, ("predict", "model", "--data", "table.csv", "--out", "OUT"), "answers.csv")
 
@@ -149,9 +150,15 @@ KINDS: dict[str, Kind] = {name: _training(recipe) for name, recipe in {**LONG, *
 KINDS |= {"race": _race(), "predict": _prediction()}
 
 
-def left(out: Path) -> dict[str, Any]:
-    """Every file that work has left, without what a clock has written: the same in every repetition."""
-    return {str(path.relative_to(out)): _settled(path) for path in sorted(out.rglob("*"))}
+def left(out: Path, plots: bool = True) -> dict[str, Any]:
+    """Every file that work has left, without what a clock has written: the same in every repetition. Of checkpoints the
+    newest: how old the one before is depends on the clock, and on where a run was resumed."""
+    shelves = [shelf for name in ("best", "last") for shelf in out.rglob(name) if shelf.is_dir()]
+    older = {path for shelf in shelves for path in shelf.iterdir()}
+    older -= {newest for shelf in shelves if (newest := CheckpointFolder(shelf).newest())}
+    kept = [path for path in sorted(out.rglob("*")) if not older & {path, *path.parents}]
+    kept = [path for path in kept if plots or path.parent.name != "plots"]  # which show the name of their folder
+    return {str(path.relative_to(out)): _settled(path) for path in kept}
 
 
 def _settled(path: Path) -> Any:
@@ -165,7 +172,7 @@ def _settled(path: Path) -> Any:
     text = path.read_text()
     if path.name == "manifest.json":
         return sorted(json.loads(text)["files"])
-    found = [json.loads(one) for one in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
+    found: Any = [json.loads(one) for one in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
     if path.name == "facts.json":
         found.pop("metrics", None)  # a position in a file with times
     return _without_clock(found)

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.attack.campaign import Campaign
-from benchmarks.kills import left, write_text
+from benchmarks.attack.kinds import left, write_data
 
 RECIPE: dict[str, Any] = {
     "device": "cpu",
@@ -277,12 +277,12 @@ def _told(said: str) -> str:
 
 def attack(campaign: Campaign, place: Path) -> None:
     os.chdir(place)
-    write_text(Path("text.txt"))
+    write_data()
     Path("recipe.json").write_text(json.dumps(RECIPE))
     Path("ranks").mkdir()
     begun = time.monotonic()
     assert not (problem := finish(place / "undisturbed")), problem
-    whole, expected = time.monotonic() - begun, left(place / "undisturbed")
+    whole, expected = time.monotonic() - begun, left(place / "undisturbed", plots=False)
     number = 0
     while campaign.more():
         number += 1
@@ -296,7 +296,7 @@ def attack(campaign: Campaign, place: Path) -> None:
         if problem := finish(run):
             problems.append(problem)
         else:
-            found = left(run)
+            found = left(run, plots=False)
             problems += [f"{key} differs" for key in expected if found.get(key) != expected[key]]
         campaign.report(f"run {number}", *problems)
 

@@ -4,13 +4,14 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from elman import files
+from elman.config import Count, first_problem
 from elman.corpus.document import Document
 from elman.errors import DataError, first_line
 from elman.tokenizers import EOS_ID, Tokenizer
@@ -21,7 +22,6 @@ GROUP_DOCUMENTS = 2**13
 
 AGAIN = "elman train --resume encodes the data again"
 Hashes = dict[str, tuple[int, str]]
-Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass
@@ -83,7 +83,7 @@ class TokenStore:
         except FileNotFoundError:
             raise DataError("no such token store, or its creation was interrupted", file=path) from None
         except (OSError, ValidationError) as error:
-            raise _damaged(path, str(error)) from None
+            raise _damaged(path, first_problem(error) if isinstance(error, ValidationError) else str(error)) from None
         check_hashes(path.parent, metadata.files)
         return cls(path.parent, name, metadata)
 

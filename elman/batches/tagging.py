@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from elman.config import Config
+from elman.config import Config, Facts
 from elman.corpus.tagged_corpus import TaggedSentence
 from elman.corpus.tags import TagSet
 
@@ -29,6 +29,17 @@ class WordsConfig(Config):
     """Minimum count of a word in training to have its own embedding; rarer ones share that of the unknown word."""
     max_characters: int = Field(40, ge=2)
     """Maximum number of characters per word; of longer words, half from the start and half from the end."""
+
+
+class StoredWords(Facts):
+    """A word table as JSON types."""
+
+    config: WordsConfig
+    words: list[str]
+    characters: list[str]
+
+    def table(self) -> WordTable:
+        return WordTable(self.config, self.words, self.characters)
 
 
 class WordTable:
@@ -62,10 +73,6 @@ class WordTable:
     def plain(self) -> dict[str, Any]:
         """As JSON types."""
         return {"config": self.config.plain(), "words": self.words, "characters": self.characters}
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> WordTable:
-        return cls(WordsConfig.make(plain["config"]), plain["words"], plain["characters"])
 
     def encode(self, sentence: TaggedSentence, tags: TagSet | None = None) -> dict[str, NDArray[np.int64]]:
         """One example, with tags if a tag set is given."""

@@ -4,7 +4,7 @@ their label sets."""
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from elman.config import Count
 from elman.corpus.config import TEXT, Column, TwoColumnConfig
 from elman.corpus.corpus import ExampleCorpus
 from elman.corpus.document import SPLITS, Document, Repairs, Split
@@ -24,6 +25,7 @@ from elman.corpus.sources import Source
 from elman.corpus.text import Passage, file_documents, whole_lines
 from elman.errors import ConfigError, DataError, nearest
 from elman.files import atomic_write
+from elman.untrusted import read_as
 
 BATCH = 1024  # texts that are encoded together
 UNSEEN, CUT = "label not in training: text removed", "text truncated to max_tokens"
@@ -160,8 +162,8 @@ class LabelSet:
     """Label names by index, and their counts in training data."""
 
     names: tuple[str, ...]
-    counts: tuple[int, ...]
-    examples: int
+    counts: tuple[Count, ...]
+    examples: Count
     several: bool
     """Multi-label: whether a text can have several labels or none."""
 
@@ -227,16 +229,10 @@ class LabelSet:
 
     @classmethod
     def load(cls, path: str | Path) -> "LabelSet":
-        try:
-            content: Mapping[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-            names, counts = tuple(map(str, content["names"])), tuple(map(int, content["counts"]))
-            if not names or len(counts) != len(names) or len({*names}) != len(names):
-                raise ValueError("names and counts do not match")
-            return cls(names, counts, int(content["examples"]), bool(content["several"]))
-        except OSError as error:
-            raise DataError(f"cannot be read: {error.strerror}", file=path) from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"not a label set: {error}", file=path) from None
+        found = read_as(cls, path)
+        if not found.names or not len(found.counts) == len(found.names) == len({*found.names}):
+            raise DataError("damaged: names and counts do not match", file=path)
+        return found
 
 
 def label_rows(

@@ -31,6 +31,7 @@ from elman.pipeline.tasks.pretrained_vectors import use_vectors
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.processes import HANGUP, stop_signals, tell, under_torchrun
 from elman.runs import Checkpoint, MetricsLog, Run, environment
+from elman.runs.checkpoint import usable_facts
 from elman.runs.run import HAS_MANIFEST
 from elman.training import CountTrainer, Report, Trainer, Validation, World, joined
 from elman.training.learning_rates import suggested_rate_notes
@@ -247,19 +248,24 @@ class Session:
                 self.metrics.truncate_to(0)
             return [*notes, "the run had no checkpoint yet: starting at the beginning"]
         facts = checkpoint.facts
-        if facts["fingerprints"] != self.prepared.fingerprints():
-            raise data_changed(self.run.folder)
-        agree(facts.get("sources", {}), sources(self.model), "run")
-        checkpoint.load_into(self.model, self.run.folder)
-        exact = self.trainer.restore(checkpoint.training, facts["trainer"])
-        if self.metrics:
-            self.metrics.truncate_to(facts["metrics"])
+        with usable_facts(self.last.folder):
+            if facts["fingerprints"] != self.prepared.fingerprints():
+                raise data_changed(self.run.folder)
+            code, before = dict(facts.get("sources", {})), dict(facts["environment"])
+        agree(code, sources(self.model), "run")
+        with usable_facts(self.last.folder):
+            checkpoint.load_into(self.model, self.run.folder)
+            exact = self.trainer.restore(checkpoint.training, facts["trainer"])
+            if self.trainer.step != checkpoint.step:
+                raise ValueError(f"trainer.step is {self.trainer.step}, but the checkpoint is of {checkpoint.step}")
+            if self.metrics:
+                self.metrics.truncate_to(facts["metrics"])
         notes.append(f"going on after step {checkpoint.step}")
         if not exact:
             notes.append(
                 "another number of processes: the order of data is kept, the rest will not be bit for bit the same"
             )
-        different = {key for key, value in _exactness(self.device).items() if facts["environment"].get(key) != value}
+        different = {key for key, value in _exactness(self.device).items() if before.get(key) != value}
         if different:
             notes.append(f"{', '.join(sorted(different))} changed since: the result will not be bit for bit the same")
         return notes

@@ -8,16 +8,20 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from elman import files
-from elman.errors import CheckpointError, RunError
+from elman.config import first_problem
+from elman.errors import CheckpointError, ConfigError, RunError
 from elman.files import RunWarning
 from elman.runs.manifest import MANIFEST, NewerSchema, make_manifest, read_verified
 
@@ -178,6 +182,17 @@ class CheckpointFolder:
             raise RunError(f"{self.folder}: cannot list the checkpoints: {error.strerror}") from error
         folders = [self.folder / name for name in names if NAME.fullmatch(name)]
         return sorted(folders, key=_step_and_version, reverse=True)
+
+
+@contextmanager
+def usable_facts(folder: Path) -> Iterator[None]:
+    """CheckpointError where the block stumbles over facts or training tensors that are missing or of a wrong type."""
+    try:
+        yield
+    except (ConfigError, LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+        reason = first_problem(error) if isinstance(error, ValidationError) else " ".join(str(error).split())[:300]
+        reason += " is missing" * isinstance(error, LookupError)
+        raise CheckpointError(f"{folder}: the run cannot go on from its checkpoint: {reason}") from error
 
 
 def _step_and_version(folder: Path) -> tuple[int, int]:

@@ -4,9 +4,13 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from elman.config import Count
 from elman.jsonable import jsonable
 from elman.training.config import TrainingConfig
 
+LATER = ("missed",)  # fields that checkpoints of earlier versions lack
 MISSED = "the best validation missed a milestone"
 
 
@@ -16,9 +20,9 @@ class EarlyStopping:
 
     config: TrainingConfig
     best: float = math.inf
-    stale: int = 0  # validations since the best loss
-    divisions: int = 0  # of the learning rate
-    since_division: int = 0
+    stale: Count = 0  # validations since the best loss
+    divisions: Count = 0  # of the learning rate
+    since_division: Count = 0
     averaging: bool = False
     missed: list[float] | None = None  # the milestone that was not reached, [step, loss]
     history: list[float] = field(default_factory=list)
@@ -61,6 +65,10 @@ class EarlyStopping:
         return jsonable({field.name: getattr(self, field.name) for field in fields(self)[1:]})
 
     def restore(self, facts: dict[str, Any]) -> None:
-        for name, value in facts.items():
-            setattr(self, name, value)
-        self.best, *self.history = (math.inf if loss is None else loss for loss in (self.best, *self.history))
+        names = [field.name for field in fields(self)[1:]]
+        found = {name: facts[name] for name in names if name in facts or name not in LATER}
+        best, *history = (math.inf if loss is None else loss for loss in (found["best"], *found["history"]))
+        found |= {"config": self.config, "best": best, "history": history}
+        checked = TypeAdapter(EarlyStopping).validate_python(found)
+        for name in names:
+            setattr(self, name, getattr(checked, name))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elman.config import Count, Facts
 from elman.errors import TrainingError
 from elman.training.config import TrainingConfig
 from elman.training.distributed import World
@@ -18,6 +19,16 @@ from elman.training.update import Updater
 
 INTERRUPTED = "interrupted; the run can be resumed"
 SAVE_COST_RATIO = 20  # a validation saves only if the time since the last save is this multiple of what it took
+
+
+class Counters(Facts):
+    """Where training is, in a checkpoint."""
+
+    step: Count
+    epoch: Count = 0
+    index: Count = 0
+    tokens: Count
+    first_loss: float | None = None
 
 
 class BaseTrainer:
@@ -59,6 +70,11 @@ class BaseTrainer:
     def tensors(self) -> dict[str, Tensor]:
         """All tensors besides the weights that exact resumption needs. Collective: every process must call it."""
         return {}
+
+    def _restore_counters(self, facts: dict[str, Any]) -> None:
+        stored = {name: facts[name] for name in Counters.model_fields if name in facts}
+        for name, value in Counters.make(stored, "trainer"):
+            setattr(self, name, value)
 
     def _validated(self) -> Validation:
         """Scores by rank 0, which alone knows all of them; the loss and the criterion of choice are shared."""
@@ -136,9 +152,9 @@ class Trainer(BaseTrainer):
 
     def restore(self, stored: dict[str, Tensor], facts: dict[str, Any]) -> bool:
         """Restore all state but the weights; returns whether resumption is exact."""
-        for name in ("step", "epoch", "index", "tokens"):
-            setattr(self, name, facts[name])
-        self.first_loss = facts.get("first_loss")
+        self._restore_counters(facts)
+        if self.index and self.index >= self.batches.length_of(self.epoch):
+            raise ValueError(f"epoch {self.epoch} has no batch {self.index}")
         self.early_stopping.restore(facts["judge"])
         return self.update.restore(stored, facts["update"])
 
@@ -245,8 +261,8 @@ class CountTrainer(BaseTrainer):
         return {"step": self.step, "tokens": self.tokens}
 
     def restore(self, stored: dict[str, Tensor], facts: dict[str, Any]) -> bool:
-        self.step = self.epoch = facts["step"]
-        self.tokens = facts["tokens"]
+        self._restore_counters(facts)
+        self.epoch = self.step
         return True
 
     def _fit(self) -> Iterator[Report]:

@@ -7,13 +7,15 @@ the sum of its nats by the token count of the whole batch, so the gradients of a
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from elman.batches import Batch, Examples
+from elman.config import Count, Facts
 from elman.layers import auxiliary_loss
 from elman.ops.state import detach, map_state, restore, take_rows, tensors
 from elman.shapes import State
@@ -24,6 +26,14 @@ from elman.training.optimizers import WeightAverage, make_optimizer, optimizer_t
 
 AnyBatch = Batch | Examples
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class UpdateFacts(Facts):
+    """What a checkpoint has of an updater besides tensors."""
+
+    averaged: Count
+    scaler: dict[str, Any]
+    processes: Annotated[int, Field(ge=1)]
 
 
 class Updater:
@@ -164,11 +174,12 @@ class Updater:
         if self.captured is not None:
             self.captured.forget()
         restore_optimizer(self.optimizer, _under(stored, "optimizer."))
-        self.average.count = facts["averaged"]
+        known = UpdateFacts.make(facts, "trainer.update")
+        self.average.count = known.averaged
         self.average.mean = {name: value.to(self.device) for name, value in _under(stored, "average.").items()}
-        if facts["scaler"]:
-            self.scaler.load_state_dict(facts["scaler"])
-        if facts["processes"] != self.world.size:
+        if known.scaler:
+            self.scaler.load_state_dict(known.scaler)
+        if known.processes != self.world.size:
             return False
         own = _under(stored, f"process.{self.world.rank}.")
         self.in_row.copy_(own["in_row"])

@@ -179,7 +179,7 @@ def test_label_ids_round_trip(tmp_path_factory, labels):
 @pytest.mark.parametrize("content", ["", "[]", '{"names": ["a"], "counts": [], "examples": 1, "several": false}'])
 def test_damaged_label_file_is_rejected(tmp_path, content):
     (tmp_path / "labels.json").write_text(content)
-    with pytest.raises(DataError, match="not a label set"):
+    with pytest.raises(DataError, match=r"damaged|not valid JSON"):
         LabelSet.load(tmp_path / "labels.json")
     with pytest.raises(DataError, match="cannot be read"):
         LabelSet.load(tmp_path / "none.json")

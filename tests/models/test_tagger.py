@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.batches import Buckets, ExampleStore, Ragged, WordsConfig, WordTable
+from elman.batches.tagging import StoredWords
 from elman.corpus import TaggedSentence, TagSet
 from elman.errors import ConfigError
 from elman.models import Tagger, TaggerConfig
@@ -61,7 +62,7 @@ def test_word_ids_are_lower_cased_and_characters_are_not():
     assert signs[0][1] != signs[1][1]
     assert signs[2].tolist() == [1, 0, table.encode(TaggedSentence(("o",)))["characters"][1], 0, 1]
     assert [table.characters[sign - 2] for sign in signs[3][1:-1]] == ["c", "a", "a", "t"]
-    again = WordTable.from_plain(table.plain())
+    again = StoredWords.make(table.plain()).table()
     assert all((again.encode(one)[name] == table.encode(one)[name]).all() for one in SENTENCES for name in example)
 
 

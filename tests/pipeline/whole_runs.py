@@ -15,8 +15,8 @@ __all__ = ["at_step", "left", "notes", "run"]
 
 
 def left(folder):
-    """What a finished run has left, but for times, and plots, which have the name of their folder."""
-    return {name: content for name, content in kinds.left(folder).items() if not name.startswith("plots/")}
+    """What a finished run has left, under any name, but for times."""
+    return kinds.left(folder, plots=False)
 
 
 def run(recipe, folder="run", resume=True, until=None, signals=None, **settings):

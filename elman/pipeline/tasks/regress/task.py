@@ -4,12 +4,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field, FiniteFloat
 from torch import Tensor
 
 from elman.batches.examples import Examples
+from elman.config import Count
 from elman.corpus import LabelledCorpus, LabelledText
 from elman.corpus.record_formats import as_text
 from elman.errors import DataError
@@ -19,11 +21,12 @@ from elman.layers.base import at_least_float32
 from elman.models.text_reader import TextReader, TextReaderConfig
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.base import ResampledScore
-from elman.pipeline.tasks.files import read_json, save_json
+from elman.pipeline.tasks.files import save_json
 from elman.pipeline.tasks.settings import Settings
 from elman.pipeline.tasks.texts import TextTask
 from elman.registry import Registry
 from elman.shapes import State
+from elman.untrusted import read_as
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
@@ -62,9 +65,9 @@ def number_of(text: str, file: str, line: int | None, column: Any = None) -> flo
 class TargetScale:
     """Mean and standard deviation of the training targets: models are trained on (target - mean) / std."""
 
-    mean: float
-    std: float
-    texts: int
+    mean: FiniteFloat
+    std: Annotated[FiniteFloat, Field(gt=0)]
+    texts: Count
 
     @classmethod
     def of(cls, texts: Iterable[LabelledText]) -> "TargetScale":
@@ -96,7 +99,7 @@ class TargetScale:
 
     @classmethod
     def load(cls, path: Path) -> "TargetScale":
-        return cls(**read_json(path))
+        return read_as(cls, path)
 
 
 def _number(text: LabelledText) -> float:

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from pydantic import field_validator
 
 from elman.batches import ExampleStore, collate
 from elman.batches.groups import growing_groups
-from elman.batches.tagging import WordsConfig, WordTable
+from elman.batches.tagging import StoredWords, WordsConfig, WordTable
+from elman.config import Facts
 from elman.corpus import Repairs, SourceReader, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
 from elman.corpus.config import CONLL, TEXT, WORDS, Table
 from elman.corpus.tagged_corpus import tagged_table
+from elman.corpus.tags import Scheme
 from elman.corpus.text import text_table
 from elman.errors import ConfigError
 from elman.evaluation.classification import never_answered
@@ -27,7 +30,7 @@ from elman.models import TAGGERS, Tagger
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.base import ResampledScore
 from elman.pipeline.tasks.examples import CHUNK, MOST, ExampleTask
-from elman.pipeline.tasks.files import read_json, save_json
+from elman.pipeline.tasks.files import save_json
 from elman.pipeline.tasks.lines import missing, numbered
 from elman.pipeline.tasks.pretrained_vectors import Vocabulary
 from elman.pipeline.tasks.settings import TRANSFORMER, Settings, bidirectional, untyped
@@ -35,6 +38,7 @@ from elman.pipeline.tasks.warm_start import copy_weights
 from elman.registry import Registry
 from elman.tokenizers.base import UNK
 from elman.tokenizers.word_splitter import is_split, split_words
+from elman.untrusted import read_as
 
 if TYPE_CHECKING:
     from elman.pipeline.recipe import Recipe
@@ -44,6 +48,23 @@ class _Words:
     """Words with their characters: what a tagger reads."""
 
     Config = WordsConfig
+
+
+class StoredTags(Facts):
+    """The contents of tags.json."""
+
+    names: list[str]
+    scheme: Scheme
+
+    @field_validator("names")
+    @classmethod
+    def _distinct(cls, names: list[str]) -> list[str]:
+        if len({*names}) < max(1, len(names)):
+            raise ValueError("no tags, or one of them twice")
+        return names
+
+    def tags(self) -> TagSet:
+        return TagSet(self.names, self.scheme)
 
 
 TABLES: Registry[Any] = Registry("tokenizer")
@@ -142,8 +163,8 @@ class Tag(ExampleTask):
 
     @classmethod
     def load(cls, folder: Path, recipe: "Recipe") -> Self:
-        tags = read_json(folder / "tags.json")
-        return cls(WordTable.from_plain(read_json(folder / "words.json")), TagSet(tags["names"], tags["scheme"]))
+        words, tags = read_as(StoredWords, folder / "words.json"), read_as(StoredTags, folder / "tags.json")
+        return cls(words.table(), tags.tags())
 
     def fingerprint(self) -> str:
         decisive = [self.table.plain(), self.tags.names, self.tags.scheme]
