@@ -65,6 +65,10 @@ def rated(count: int, seed: int) -> str:
     return "rating\ttext\n" + "".join(f"{len(line.split())}\t{line}\n" for line in sentences(count, seed).splitlines())
 
 
+def unlabelled(count: int, seed: int) -> str:
+    return "id,text\n" + "".join(f'{n},"{line}"\n' for n, line in enumerate(sentences(count, seed).splitlines()))
+
+
 def tagged(count: int, seed: int) -> str:
     """In CoNLL-U, or in two columns: words of up to four letters are short."""
     rows = [line.split() for line in sentences(count, seed).splitlines()]
@@ -132,6 +136,7 @@ def desk(tmp_path: Path) -> Path:
     for seed, name in enumerate(["my.txt", "other.txt", "lines.txt"]):
         (tmp_path / name).write_text(sentences(3 if name == "lines.txt" else 150, seed))
     examples = {"labelled.tsv": labelled, "ratings.tsv": rated, "tagged.conll": tagged, "pairs.tsv": paired}
+    examples["new.csv"] = unlabelled
     for name, make in examples.items():
         (tmp_path / name).write_text(make(60, 1))
     write_gpt2(tmp_path / "gpt2")
