@@ -54,16 +54,18 @@ def generate(
     settings = {key: value for key, value in given.items() if value is not None}
     model = load(run, device or "auto")
     text = stdin.read_text(prompt)
+    if json or count > 1:
+        made = model.generate_batch([text] * count, **settings)
+    else:
+        pieces = model.stream(text, **settings)
     if not text and model.opening:
         output.note("the text follows a passage of held-out text, not shown; --prompt begins otherwise")
     if json:
-        made = model.generate_batch([text] * count, **settings)
         texts = [{**asdict(one), "tokens": len(one.tokens)} for one in made]
         output.show_json({"prompt": text, **texts[0], "texts": texts} if count > 1 else {"prompt": text, **texts[0]})
     elif count > 1:
-        print("\n---\n".join(text + one.text for one in model.generate_batch([text] * count, **settings)))
+        print("\n---\n".join(text + one.text for one in made))
     else:
-        pieces = model.stream(text, **settings)
         print(text, end="")
         for piece in pieces:
             print(piece, end="", flush=True)

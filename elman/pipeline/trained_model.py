@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from elman.errors import ConfigError, RunError
-from elman.figures.colours import quantity_of
 from elman.generation import Ensemble, Generated, GenerationConfig, generate, stream
 from elman.models import LIKELIHOOD_OF, EncoderDecoder, is_masked, masked_model_error, prediction_of
 from elman.models.stack import count_parameters
@@ -247,6 +246,8 @@ class TrainedModel:
 
     def gates(self, text: str, target: str | None = None) -> "Trace":
         """Every gate while a text is read: a trace of arrays (tokens, units)."""
+        from elman.figures.colours import quantity_of
+
         found = self.trace(text, target=target)
         sites = [site for site in found if quantity_of(site) == "gate" and not site.startswith("characters.")]
         if not sites:
