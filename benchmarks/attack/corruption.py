@@ -28,7 +28,7 @@ from elman.figures.figure import Figure
 from elman.runs import Run
 
 INTERRUPTED_AT = 6  # of 12 steps
-SECONDS = 30.0  # a command that takes longer hangs
+SECONDS = 120.0  # a command that takes longer hangs
 VERBS = (4, 4, 1)  # how often each command comes: the last takes as long as all others
 NEWLINE = ord("\n")
 

@@ -97,6 +97,8 @@ def result_of(
         raise ConfigError("the run was imported and has no text of its own; give one with --data")
     recipe = recipe.model_copy(update=changes)
     stored = Run.at(folder).data if recipe.data.names_files and not data else None
+    if stored:
+        Run.at(folder).manifest.check(data=True)
     corpus: Any = StoredCorpus(stored, recipe.data) if stored else task.corpus(recipe)
     split = split or ("test" if "test" in corpus.splits() else "valid")
     if split not in corpus.splits():

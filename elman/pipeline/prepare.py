@@ -29,12 +29,15 @@ def prepare(recipe: Recipe, folder: Path) -> PreparedData:
             raise data_changed(folder)
     prepared = PreparedData(task, corpus)
     for split in corpus.splits():
-        name = f"data/{split}.json"
-        if not manifest.unchanged(name):
-            discard(folder / name)  # unfinished, damaged, or of other data: built from the data
+        names = [f"data/{split}.json", f"data/{split}.pairs.json"]
+        for name in names:
+            if not manifest.unchanged(name):
+                discard(folder / name)  # unfinished, damaged, or of other data: built from the data
         prepared.stores[split] = task.store(corpus, split, folder / "data")
-        if not manifest.record(name):
-            discard(folder / name)
+        written = [name for name in names if (folder / name).exists()]
+        if not manifest.record(*written):
+            for name in written:
+                discard(folder / name)
             raise data_changed(folder)
     facts = CorpusFacts.of(corpus).model_dump_json(indent=1)
     manifest.write(f"data/{CORPUS}", facts.encode())

@@ -42,10 +42,10 @@ class FileManifest:
         """Whether a file is there, listed, and as it was written."""
         return self._hash(name) in self._hashes().get(name, [])
 
-    def check(self) -> None:
-        """RunError if a file is not as it was written."""
+    def check(self, data: bool = False) -> None:
+        """RunError if a file is not as it was written; with `data`, also of the encoded data."""
         hashes, wrong = None, ""
-        while hashes != (hashes := self._hashes()) and (wrong := self._first_changed(hashes)):
+        while hashes != (hashes := self._hashes()) and (wrong := self._first_changed(hashes, data)):
             pass  # again, where a writer has replaced the manifest meanwhile
         if wrong:
             raise RunError(
@@ -93,9 +93,9 @@ class FileManifest:
             self._save(now)
         return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
 
-    def _first_changed(self, hashes: Hashes) -> str:
+    def _first_changed(self, hashes: Hashes, data: bool) -> str:
         """A file that is there but has another hash; a missing one is missed by its reader."""
-        present = (name for name in hashes if not name.startswith(REBUILT) and (self.folder / name).exists())
+        present = (name for name in hashes if (data or not name.startswith(REBUILT)) and (self.folder / name).exists())
         return next((name for name in present if self._hash(name) not in hashes[name]), "")
 
     def _hash(self, name: str) -> str:

@@ -94,3 +94,11 @@ def test_damaged_stored_data_is_not_evaluated(place):
     change(place / "data" / "valid.tokens")
     with pytest.raises(DataError, match=r"valid\.tokens: damaged: changed since it was written .*--resume encodes"):
         evaluate_run("run")
+
+
+def test_changed_facts_of_stored_data_are_not_evaluated(place):
+    """Catches another number of bytes, by which bits are divided."""
+    path = place / "data" / "valid.json"
+    path.write_text(path.read_text().replace('"bytes": ', '"bytes": 9'))
+    with pytest.raises(RunError, match=r"data/valid\.json: changed since it was written"):
+        evaluate_run("run")
