@@ -180,7 +180,7 @@ def attack(task: Task, case: Case, folder: Path) -> tuple[str, str]:
     bad = scores["mse"] / scores["baseline_mse"] if "mse" in scores else scores["loss"]
     if any(isinstance(value, float) and math.isnan(value) for value in scores.values()):
         return "a score is NaN", judged.out
-    if not (bad or math.inf) < FAR and "diverged" not in trained.err + trained.out:
+    if (bad is None or bad >= FAR) and "diverged" not in trained.err + trained.out:
         return f"training diverged to {bad} without a word", trained.err + trained.out
     return _used(task, run)
 
