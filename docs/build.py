@@ -229,7 +229,8 @@ def reliability() -> str:
         title, _, told = (ast.get_docstring(ast.parse((ATTACKS / f"{name}.py").read_text())) or "").partition("\n\n")
         rows.append([f"[{name}](#{name})", title, f"{counts.total():,}", f"**{violations:,}**", last])
         shares = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
-        sections.append(f"## {name}\n\n{title}\n\n{told}\n\nCases: {shares}.")
+        notes = [f"On {one['date']}: {one['facts']['note']}." for one in campaigns if "note" in one.get("facts", {})]
+        sections.append("\n\n".join([f"## {name}\n\n{title}\n\n{told}\n\nCases: {shares}.", *notes]))
     table = _rows(["attack", "what it does", "cases", "violations", "last run"], rows)
     return "\n\n".join([RELIABILITY, table, *sections]) + "\n"
 
