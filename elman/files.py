@@ -78,6 +78,23 @@ def new_file(path: Path) -> Iterator[WritableFile]:
             os.fsync(file.fileno())
 
 
+def share(path: Path, place: Path) -> None:
+    """A hard link where the file system has them, else a copy; for files that are only ever replaced."""
+    with replacing(place) as temporary:
+        try:
+            with _operation("link", temporary):
+                os.link(path, temporary)
+        except RunError:
+            with open(path, "rb") as source, new_file(temporary) as copy:
+                shutil.copyfileobj(source, copy)
+
+
+def open_log(path: Path) -> int:
+    """The descriptor of an emptied file, for what a process says."""
+    with _operation("open", path):
+        return unlinked(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Writes a new file and fsyncs it."""
     with new_file(path) as file:

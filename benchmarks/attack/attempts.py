@@ -41,6 +41,15 @@ def warm_up() -> None:
         Figure("", [Lines({"": ([0, 1], [0, 1])})]).save_images(Path(aside) / "figure")
 
 
+def fail(code: int) -> Act:
+    """The system's error of that number."""
+
+    def act() -> None:
+        raise OSError(code, os.strerror(code))
+
+    return act
+
+
 def die() -> None:
     """The end of all processes of an attempt, without a last word."""
     os.killpg(0, signal.SIGKILL)
@@ -73,36 +82,44 @@ class Operations:
 
 def attempt(words: list[str], operations: Operations | None = None, seconds: float = math.inf) -> Ended:
     """Runs a command of `elman` in the current folder, killed with its children after so many seconds."""
-    operations = operations or Operations()
-    log = Path("../log.txt")
-    log.write_bytes(b"")
-    child = os.fork()
-    if child == 0:
-        _run(words, operations, log)
-    with suppress(PermissionError, ProcessLookupError):
-        os.setpgid(child, child)  # here and in the child: whoever is first
-    begun = time.monotonic()
-    ended, status = 0, 0
-    while not ended:
-        ended, status = os.waitpid(child, 0 if math.isinf(seconds) else os.WNOHANG)
-        if not ended and time.monotonic() - begun >= seconds:
-            os.killpg(child, signal.SIGKILL)
-            ended, status = os.waitpid(child, 0)
-        if not ended:
-            time.sleep(0.002)
-    with suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # workers of a race that outlived it
-    code = os.waitstatus_to_exitcode(status)
-    return Ended(None if code == -signal.SIGKILL else code, operations.count, log.read_text(errors="replace"))
+    return Attempt(words, operations).end(seconds)
 
 
-def _run(words: list[str], operations: Operations, log: Path) -> None:
+class Attempt:
+    """A command of `elman`, begun in a fork; `first` is called there before it."""
+
+    def __init__(self, words: list[str], operations: Operations | None = None, first: Act = lambda: None):
+        self.operations = operations or Operations()
+        log, self.log = tempfile.mkstemp(dir="..")
+        self.begun, self.child = time.monotonic(), os.fork()
+        if self.child == 0:
+            _run(words, self.operations, log, first)
+        os.close(log)
+        with suppress(PermissionError, ProcessLookupError):
+            os.setpgid(self.child, self.child)  # here and in the child: whoever is first
+
+    def end(self, seconds: float = math.inf) -> Ended:
+        ended, status = 0, 0
+        while not ended:
+            ended, status = os.waitpid(self.child, 0 if math.isinf(seconds) else os.WNOHANG)
+            if not ended and time.monotonic() - self.begun >= seconds:
+                os.killpg(self.child, signal.SIGKILL)
+                ended, status = os.waitpid(self.child, 0)
+            if not ended:
+                time.sleep(0.002)
+        with suppress(ProcessLookupError):
+            os.killpg(self.child, signal.SIGKILL)  # workers of a race that outlived it
+        code, said = os.waitstatus_to_exitcode(status), Path(self.log).read_text(errors="replace")
+        Path(self.log).unlink()
+        return Ended(None if code == -signal.SIGKILL else code, self.operations.count, said)
+
+
+def _run(words: list[str], operations: Operations, log: int, first: Act) -> None:
     code = 1
     try:
         os.setpgid(0, 0)
-        file = os.open(log, os.O_WRONLY | os.O_APPEND)
-        os.dup2(file, 1)
-        os.dup2(file, 2)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
         from elman.cli.main import main
         from elman.comparison.workers import ForkingWorker
         from elman.pipeline import predict_tables
@@ -111,6 +128,7 @@ def _run(words: list[str], operations: Operations, log: Path) -> None:
         ForkingWorker._start = _forked_worker  # type: ignore[assignment,method-assign]
         os.fsync = lambda fd: None  # counted, but not waited for: what a process wrote outlives it
         sys.addaudithook(Bypasses(Path.cwd()))
+        first()
         files.hook = operations
         main(words)
         code = 0
@@ -132,7 +150,8 @@ class Bypasses:
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         changing = event in CHANGES or (event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING)
-        if changing and isinstance(arguments[0], str | os.PathLike):
+        below = changing and event not in ("open", "os.truncate") and arguments[-1] != -1  # an open folder
+        if changing and not below and isinstance(arguments[0], str | os.PathLike):
             path = os.path.abspath(arguments[0])
             if path.startswith(self.folder + os.sep) and not self._by_files():
                 os.write(2, f"{event} of {os.path.relpath(path, self.folder)} bypasses elman.files\n".encode())

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.attack.attempts import Ended, Operations, attempt, warm_up
+from benchmarks.attack.attempts import Act, Attempt, Ended, Operations, warm_up
 from benchmarks.attack.campaign import Campaign
 from benchmarks.attack.kinds import BRIEF, KINDS, LONG, left
 
@@ -41,20 +41,32 @@ class Attacked:
     def enter(self) -> None:
         os.chdir(self.place)
 
-    def attempt(self, where: str, operations: Operations | None = None, seconds: float = math.inf) -> Ended:
+    def begin(self, where: str, operations: Operations | None = None, first: Act = lambda: None) -> Attempt:
         """The work, with its output in this folder."""
         Path(where).mkdir(exist_ok=True)
-        return attempt(self.kind.command(f"{where}/{self.kind.out}"), operations, seconds)
+        return Attempt(self.kind.command(f"{where}/{self.kind.out}"), operations, first)
 
-    def differences(self, where: str) -> list[str]:
-        """What finished work has left that undisturbed work has not, or the other way round; nothing if all is well."""
+    def attempt(self, where: str, operations: Operations | None = None, seconds: float = math.inf) -> Ended:
+        return self.begin(where, operations).end(seconds)
+
+    def differences(self, where: str, complete: bool = True) -> list[str]:
+        """What finished work has left that undisturbed work has not, or the other way round; if there is nothing, what
+        it left is removed. Where it need not be `complete`, files may be missing."""
         found = left(Path(where))
-        keys = sorted(found.keys() | self.expected.keys())
+        keys = sorted(found.keys() | (self.expected.keys() if complete else set()))
         wrong = [key for key in keys if found.get(key, "absent") != self.expected.get(key, "absent")]
-        wrong += sorted({*os.listdir()} - self.listed - {where})
+        wrong += sorted(name for name in {*os.listdir()} - self.listed if not name.startswith("try-"))
         if not wrong:
-            shutil.rmtree(where)
+            empty(Path(where))
         return [f"differs or is left over: {', '.join(wrong)}"] if wrong else []
+
+
+def empty(folder: Path) -> None:
+    """Removes what is in a folder, and the folder, unless it is a disk of its own."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if not folder.is_mount():
+        folder.rmdir()
 
 
 def kill_once(attacked: Attacked, campaign: Campaign, number: int) -> None:

@@ -92,7 +92,9 @@ RACE = {
         "generation": {"max_tokens": 5},
     },
 }
-CLOCKED = ("tokens_per_second", "seconds", "clock", "started")
+# Two megabytes of checkpoints
+LARGE = {**STREAM, "model": {"type": "lstm", "hidden_size": 96}, "training": {**SHORT, "sequence_length": 12}}
+CLOCKED = ("per_second", "seconds", "clock", "started", "peak_bytes")
 
 
 class Kind(NamedTuple):
@@ -147,7 +149,7 @@ def _prediction() -> Kind:
 
 
 KINDS: dict[str, Kind] = {name: _training(recipe) for name, recipe in {**LONG, **BRIEF}.items()}
-KINDS |= {"race": _race(), "predict": _prediction()}
+KINDS |= {"large": _training(LARGE), "race": _race(), "predict": _prediction()}
 
 
 def left(out: Path, plots: bool = True) -> dict[str, Any]:

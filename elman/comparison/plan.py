@@ -1,8 +1,6 @@
 """From a race to jobs: data prepared once, entrants sized and their FLOPs counted, a run folder for every training."""
 
-import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -14,7 +12,7 @@ from elman.comparison.config import Race
 from elman.comparison.spaces import Choice, read_spaces, short_names, shown
 from elman.config import name_and_settings, override
 from elman.errors import ConfigError, RunError
-from elman.files import make_folder
+from elman.files import make_folder, share
 from elman.layers import LAYERS
 from elman.layers.laws import examine, sources
 from elman.models import MODELS
@@ -202,7 +200,7 @@ def make_run_folder(job: Job, prepared: Path | None) -> None:
         place = job.folder / path.relative_to(prepared)
         if path.is_file() and not place.exists():
             make_folder(place.parent)
-            _share(path, place)
+            share(path, place)
     if not run.manifest.record(*FileManifest(prepared).names()):
         raise data_changed(job.folder)
 
@@ -303,11 +301,3 @@ def _size(asked: str | int, vocabulary: int) -> int:
     if asked != "auto":
         return parse_count(asked)
     return int(float(f"{LAYERS_ALONE + WORD * vocabulary:.2g}"))
-
-
-def _share(path: Path, place: Path) -> None:
-    """A hard link where the file system has them, else a copy; these files are only ever replaced."""
-    try:
-        os.link(path, place)
-    except OSError:
-        shutil.copyfile(path, place)

@@ -11,6 +11,7 @@ from typing import Literal
 
 from elman.comparison.plan import Job
 from elman.comparison.workers import Worker
+from elman.errors import RunError
 from elman.runs import FileManifest
 from elman.runs.lock import wait_for_lock
 
@@ -81,7 +82,7 @@ class WorkerPool:
         try:
             wait_for_lock(job.folder / "lock", GRACE)  # of a training that a killed race has left
             usage = worker.train(job.folder)
-        except OSError as error:
+        except (OSError, RunError) as error:
             return f"could not be run: {error}"
         finally:
             del self.running[job]

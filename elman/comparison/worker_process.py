@@ -17,6 +17,7 @@ from typing import NoReturn
 from elman.comparison.user_modules import read_modules
 from elman.comparison.workers import wait_for
 from elman.errors import ElmanError
+from elman.files import open_log
 from elman.processes import STOP_SIGNALS, end_with_parent
 from elman.training.loop import INTERRUPTED
 
@@ -45,7 +46,7 @@ def serve() -> None:
         if process == 0:
             folder = Path(line.rstrip("\n"))
             nothing = os.open(os.devnull, os.O_RDWR)
-            log = os.open(folder / "train.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            log = open_log(folder / "train.log")
             for place, file in enumerate((nothing, nothing, log)):
                 os.dup2(file, place)
             train_alone(folder)

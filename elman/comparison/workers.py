@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import elman
+from elman.files import open_log
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +47,7 @@ class SpawningWorker:
         self.process: int | None = None  # the one that trains
 
     def train(self, folder: Path) -> dict[str, Any]:
-        with (folder / "train.log").open("wb") as log:
+        with os.fdopen(open_log(folder / "train.log"), "wb") as log:
             nothing = subprocess.DEVNULL
             child = self._start([*self.command, "--folder", str(folder)], stdin=nothing, stdout=nothing, stderr=log)
         self.process = child.pid

@@ -77,7 +77,10 @@ class Run:
         return checkpoint
 
     def adopt(self) -> None:
-        """Lists the files of a run without a manifest, which an earlier version made."""
+        """Mends a run before it goes on: makes empty folders that were not copied with it, and lists the files of one
+        without a manifest, which an earlier version made."""
+        for name in FOLDERS:
+            files.make_folder(self.folder / name)
         if not self.manifest.exists:
             if not self.last.empty:
                 self._require_manifest(self.last.load())

@@ -70,6 +70,14 @@ def test_a_lost_manifest_is_noticed(place):
             use()
 
 
+def test_a_run_copied_without_its_empty_folders_goes_on(place):
+    """Catches a sample that could not be written, at the end of the training. Tools that copy may leave them out."""
+    for name in ("samples", "plots"):
+        shutil.rmtree(place / name)
+    assert run(None)[-1].kind == "result"
+    assert list((place / "samples").iterdir())
+
+
 def test_data_rebuilt_from_wrong_data_once_is_built_again(place, tmp_path):
     """Catches a store of the wrong data that stayed, so that the right data was refused as well."""
     text = (tmp_path / "text.txt").read_text()
