@@ -31,11 +31,11 @@ def test_the_symbol_to_recall_comes_first_and_only_once() -> None:
 
 
 def test_copying_from_fixed_positions_has_fixed_positions() -> None:
-    even = selection.EvenCopying(selection.EvenCopying.Config.make(selection.SETTINGS))
+    even = selection.EvenCopying(selection.EvenCopying.Config.make({"length": 20, "content": 5}))
     inputs, targets, asked = even.examples("train", 0, 30)
     symbols = inputs >= selection.FIRST
     assert (symbols == symbols[0]).all()
-    assert symbols[0].sum() == selection.SETTINGS["content"]
+    assert symbols[0].sum() == 5
     assert (inputs[symbols] - selection.FIRST == targets[asked]).all()
 
 
@@ -62,7 +62,7 @@ def test_repetition_and_diversity_are_counted_in_ngrams() -> None:
         def allowed(self, text: str) -> bool:
             return text != "bad"
 
-    generator = Anything(None, None, None)  # type: ignore[arg-type]
+    generator = Anything(None, None, None, 2)  # type: ignore[arg-type]
     looped = decoding.statistics_of(generator, ["a b a b a b a b", "bad"])
     assert looped.right == 0.5
     assert looped.repeated == 3 / 5
