@@ -42,7 +42,7 @@ def failing(monkeypatch):
             print("a result")
             raise problem
 
-        monkeypatch.setattr(command_line, "app", fail)
+        monkeypatch.setattr(command_line, "app_of", lambda names: fail)
 
     return fail_with
 

@@ -82,7 +82,7 @@ def test_results_in_the_file_are_not_computed_again(elman, tiny):
         (["--show"], 2, "elman tasks --show a.jsonl"),
         (["a.jsonl"], 2, "for --show only"),
         (["--show", "a.jsonl"], 1, "a.jsonl"),
-        (["--show", "/dev/null"], 1, "/dev/null: holds no results"),
+        (["--show", "/dev/null"], 1, "/dev/null: not a regular file"),
     ],
 )
 def test_invalid_options_are_refused_before_anything_runs(elman, tiny, words, code, remedy):

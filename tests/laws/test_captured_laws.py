@@ -19,7 +19,7 @@ from elman.models import LanguageModel, StackConfig
 from elman.ops.host_sync import find_host_sync
 from elman.ops.state import fixed
 
-VOCABULARY, EOS, START = 11, 0, 5
+VOCABULARY, EOS, START, EXCLUDED = 11, 0, 5, 1
 PROMPTS = [[1, 2, 3, 4, 5, 6], [], [4]]
 TOP = {"residual": True, "norm": "pre", "positions": "learned", "max_positions": 6, "tied_embeddings": False}
 STACK = {"pattern": [{"attention": {"num_heads": 3, "kv_heads": 1, "positions": "alibi"}}, "swiglu", "lstm"], **TOP}
@@ -80,7 +80,7 @@ def host_sync_in(model: LanguageModel, **rules: Any) -> str:
     with inference_mode(model):
         logits, state = model.step(torch.tensor([1, 2]), fixed(model.initial_state(2), 3))
         stepper = Stepper(logits, state, recent)
-        return find_host_sync(model, lambda: stepper.advance(model, config, EOS, START))
+        return find_host_sync(model, lambda: stepper.advance(model, config, EOS, START, EXCLUDED))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

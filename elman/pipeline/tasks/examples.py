@@ -79,6 +79,8 @@ class ExampleTask(Task):
             store = ExampleStore(folder, split)
         except DataError:  # not there, or damaged
             if isinstance(corpus, StoredCorpus):
+                if not (folder / f"{split}.json").exists():
+                    corpus.documents()
                 raise
             repairs = Repairs()
             rows = list(self.rows(corpus, split, repairs))

@@ -68,7 +68,7 @@ def test_pieces_of_a_masked_model_are_counted(tmp_path):
     settings |= {"data.document": "line", "data.boundary": "reset", "model.hidden_size": 8, "model.max_positions": 4}
     settings |= {"training.sequence_length": 6, "training.max_epochs": 1}
     notes = notes_of(settings, tmp_path / "run")
-    assert [note.partition(":")[0] for note in notes] == [
+    assert [note.partition(":")[0] for note in notes if "positions" in note] == [
         "3 of 6 pieces of train are longer than the model's 4 learned positions"
     ]
     model = load(tmp_path / "run", "cpu")

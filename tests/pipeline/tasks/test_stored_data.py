@@ -74,6 +74,7 @@ def test_a_split_that_the_run_does_not_hold_must_be_named(moved: Path) -> None:
 )
 def test_hostile_facts_of_the_data_are_one_error(moved: Path, facts: str) -> None:
     (moved / "data" / "corpus.json").write_text(facts)
+    Run.open(moved).manifest.accept()
     with pytest.raises((ConfigError, DataError), match=r"corpus\.json"):
         evaluate_run(moved)
 
@@ -82,6 +83,7 @@ def test_hostile_facts_of_the_data_are_one_error(moved: Path, facts: str) -> Non
 @pytest.mark.parametrize("pairs", ["1", "[1]", '[["a"]]', '[["a", "b", ["x"]]]', '[[1, "b", []]]'])
 def test_hostile_pairs_are_one_error(moved: Path, pairs: str) -> None:
     (moved / "data" / "test.pairs.json").write_text(pairs)
+    Run.open(moved).manifest.accept()
     with pytest.raises(DataError, match=r"test\.pairs\.json: not pairs of texts"):
         evaluate_run(moved)
 
