@@ -78,7 +78,7 @@ def subject_number(tokens: Sequence[str]) -> Array:
         if token == END:
             state, number = language.start, np.nan
         elif state is not None:
-            after = {word: next_state for word, _, next_state in language.transitions(state)}
+            after = {word: next_state for word, chance, next_state in language.transitions(state) if chance > 0}
             role, state = getattr(state, "role", ""), after.get(token)
             if state is None:
                 number = np.nan  # not a sentence of this language

@@ -49,6 +49,9 @@ def test_subject_number_is_that_of_the_language_until_the_verb() -> None:
         nouns = [word for word in document.text.split() if word in language.number]
         assert values[np.isfinite(values)][0] == language.number[nouns[0]]
     assert np.isnan(subject_number(["no", "such", "words"])).all()
+    chain = ["the", "cat", *3 * ["near", "the", "dog"]]  # more phrases than a sentence of the language has
+    assert np.isfinite(subject_number(chain)[1])
+    assert np.isnan(subject_number(chain + chain[2:])[-1])
 
 
 def planted(noise: float = 0.3) -> Activity:
