@@ -28,7 +28,6 @@ h3 { font-size: 1rem; margin: 0.4rem 0; }
 .columns.narrow { grid-template-columns: repeat(auto-fit, minmax(min(15rem, 100%), 1fr)); }
 figure { margin: 0; }
 figure svg { display: block; max-width: 100%; height: auto; }
-figure.small { max-width: 38rem; }
 figure.small svg { width: 100%; }
 figcaption, caption { color: #4a4a4a; font-size: 0.875rem; text-align: left; }
 figcaption p { margin: 0.2rem 0; }
@@ -103,7 +102,8 @@ def block(figure: "Figure", tables: bool = True, name: str = "") -> str:
     caption = f'<figcaption id="{name}-words">{words}</figcaption>' if words else ""
     if width > SMALL:
         svg = f'<div class="scroll" role="group" aria-label="{label}" tabindex="0">{svg}</div>'
-    small = ' class="small"' if width <= SMALL else ""
+    # the width is on the figure itself for pages of others, such as notebooks, which may shrink figures to their words
+    small = ' class="small" style="width: min(38rem, 100%)"' if width <= SMALL else ""
     content = f"<figure{small}>{svg}{caption}</figure>"
     content += _value_tables(figure) if tables else ""
     content += f"<pre>{escape(figure.command)}</pre>" if figure.command and tables else ""
