@@ -153,6 +153,7 @@ def race_kind(folder: Path) -> Kind:
     from elman.comparison import RaceRun, compare, gather, read_results
     from elman.comparison.race_figures import race_figures
     from elman.comparison.report import report_page
+    from elman.comparison.results import files_of_race
     from elman.runs import FileManifest
 
     (folder / "a.txt").write_text(TEXT)
@@ -189,7 +190,8 @@ def race_kind(folder: Path) -> Kind:
             if event.kind == "started":
                 return  # a job without results: its training is not of interest here
         found = gather(running)
-        report_page(found, running, race_figures(found, running.jobs), ["elman compare"])
+        with files_of_race(copy):  # as write_report does, which also draws
+            report_page(found, running, race_figures(found, running.jobs), ["elman compare"])
 
     return Kind(given, read, share=0.02)
 

@@ -1,10 +1,10 @@
 """Random changes of valid inputs: flipped bits, splices, tokens with a meaning, numbers of extreme size, and for JSON
 changed values, types and keys."""
 
-import json
 import random
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -122,7 +122,7 @@ VALUES += [
 
 def mutate_values(value: Any, dice: random.Random) -> Any:
     """A copy of a JSON value in which one to three parts are other values, missing, renamed, repeated or swapped."""
-    value = json.loads(json.dumps(value))
+    value = deepcopy(value)
     for _ in range(dice.choice([1, 1, 2, 3])):
         slots = list(_slots(value))
         if not slots:
@@ -132,17 +132,17 @@ def mutate_values(value: Any, dice: random.Random) -> Any:
         if choice == 0:
             del container[key]
         elif choice == 1:
-            container[key] = json.loads(json.dumps(_value_of(dice.choice(slots))))
+            container[key] = deepcopy(_value_of(dice.choice(slots)))
         elif choice == 2 and isinstance(container, dict):
             container[dice.choice(["", "x", key + "s", "type"])] = container.pop(key)
         elif choice == 3 and isinstance(container, list):
-            container.insert(dice.randrange(len(container) + 1), container[key])
+            container.insert(dice.randrange(len(container) + 1), deepcopy(container[key]))
         elif choice == 4 and isinstance(container[key], int | float) and not isinstance(container[key], bool):
             container[key] = dice.choice(
                 [container[key] + 1, -container[key], container[key] * 10**6, str(container[key])]
             )
         else:
-            container[key] = dice.choice(VALUES)
+            container[key] = deepcopy(dice.choice(VALUES))
     return value
 
 

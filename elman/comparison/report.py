@@ -9,7 +9,7 @@ from typing import Any
 from elman.comparison.disagreements import disagreements
 from elman.comparison.race import RaceRun
 from elman.comparison.race_figures import race_figures
-from elman.comparison.results import RaceResults
+from elman.comparison.results import RaceResults, files_of_race
 from elman.comparison.verdict import chance, effort, headline, number, seeds_of, short, spread, staircase, unit_of
 from elman.figures.figure import Figure
 from elman.figures.render_html import block, page, section, table
@@ -21,13 +21,13 @@ LONGEST = 400  # characters of a sample or of a failure
 
 def write_report(found: RaceResults, running: RaceRun, arguments: Sequence[str]) -> Path:
     """Writes report.html in the folder of the race, and its figures in plots/."""
-    commands = _commands(running, arguments)
-    figures = race_figures(found, running.jobs, unit_of(running.plan), commands[0])
-    for name, figure in figures.items():
-        for suffix in ("svg", "png"):
-            figure.save(running.folder / "plots" / f"{name}.{suffix}")
-    path = running.folder / "report.html"
-    atomic_write(path, report_page(found, running, figures, commands).encode())
+    commands, path = _commands(running, arguments), running.folder / "report.html"
+    with files_of_race(running.folder):
+        figures = race_figures(found, running.jobs, unit_of(running.plan), commands[0])
+        for name, figure in figures.items():
+            for suffix in ("svg", "png"):
+                figure.save(running.folder / "plots" / f"{name}.{suffix}")
+        atomic_write(path, report_page(found, running, figures, commands).encode())
     return path
 
 

@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +17,13 @@ from elman.comparison.ranking import Scores, Verdict, rank
 from elman.errors import ElmanError, MissingExtra, RunError, first_line
 from elman.files import npy_bytes
 from elman.jsonable import jsonable
+from elman.limits import limits
 from elman.pipeline.results import look_up
 from elman.pipeline.tasks import PreparedData
 from elman.pipeline.tasks.race import ExampleValues, Measure
 from elman.pipeline.trained_model import load
 from elman.runs import FileManifest, atomic_write, read_metrics
-from elman.untrusted import read_array
+from elman.untrusted import parse_json, read_array, read_bytes
 
 PARQUET = "results.parquet"
 CLASS_KEYS = ("from", "to", "tokens")  # of a table by length or frequency, beside its mean value
@@ -43,13 +44,20 @@ class RaceResults(NamedTuple):
         return [row for row in self.rows if row["place"] is not None]
 
 
-def gather(running: RaceRun) -> RaceResults:
-    """The results of all finished runs, ranked; RunError where files of the race do not hold what a race writes."""
+@contextmanager
+def files_of_race(folder: Path) -> Iterator[None]:
+    """RunError where files of a race do not hold what a race writes."""
     try:
-        return _gather(running)
+        yield
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
-        raise RunError(f"{running.folder}: a file of the race does not hold what a race writes: {reason}") from error
+        raise RunError(f"{folder}: a file of the race does not hold what a race writes: {reason}") from error
+
+
+def gather(running: RaceRun) -> RaceResults:
+    """The results of all finished runs, ranked."""
+    with files_of_race(running.folder):
+        return _gather(running)
 
 
 def _gather(running: RaceRun) -> RaceResults:
@@ -242,4 +250,5 @@ def _value(value: Any) -> float:
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
     """The rows of results.jsonl."""
-    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    path = folder / "results.jsonl"
+    return [parse_json(line, path) for line in read_bytes(path, limits().json_bytes).splitlines()]
