@@ -50,6 +50,7 @@ WRONG = [
     ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling is .*llama3"),
     ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_parameters: rope_type is 'yarn'"),
     ("llama", {"rope_parameters": {"rope_type": "default", "factor": 2}}, "factor is 2"),
+    ("llama", {"rope_parameters": 7}, "rope_parameters is 7, which is not supported"),
     ("llama", {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     ("llama", {"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes'"),
     ("llama", {"num_key_value_heads": 3}, "4 query heads cannot share 3"),

@@ -119,8 +119,10 @@ class Llama(Family):
         reader.require("rope_scaling", None)
         reader.require("partial_rotary_factor", 1.0)
         outer = reader.value("rope_theta", self.theta)
-        reader.get("rope_parameters")
-        nested = ConfigReader(reader.settings.get("rope_parameters") or {}, f"{reader.file}: rope_parameters")
+        parameters = reader.get("rope_parameters") or {}
+        if not isinstance(parameters, dict):
+            raise reader.refuse("rope_parameters", "an object")
+        nested = ConfigReader(parameters, f"{reader.file}: rope_parameters")
         nested.require("rope_type", "default")
         nested.require("type", "default")
         nested.require("partial_rotary_factor", 1.0)
