@@ -256,8 +256,7 @@ def disturb(run: Path, fault: Fault, moment: float, dice: random.Random) -> str:
     said = job.log.read_text(errors="replace")
     if not in_time:
         return f"does not end: {_told(said)}"
-    # an agent that was killed before it watched its ranks leaves nobody to say anything
-    alone = not job.began and fault in (KINDS["kill the agent"], KINDS["SIGTERM to the agent"])
+    alone = not job.began and fault is KINDS["kill the agent"]  # nobody was left to say anything
     if any(job.codes.values()) and not alone and not any(words in said for words in MESSAGES):
         return f"exit codes {[*job.codes.values()]} without a message: {_told(said)}"
     return ""
