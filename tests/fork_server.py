@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 STREAMS = (0, 1, 2)
@@ -45,6 +46,7 @@ def serve(path: str) -> None:
     """Accept clients until standard input is closed, which also happens when the parent is killed."""
     sys.path.pop(0)  # the folder of this file
     warm_up()
+    fork_race_workers(path)
     gc.freeze()  # garbage collection in a fork would copy the pages of all that is imported
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
@@ -101,6 +103,25 @@ def report(clients: dict[int, socket.socket]) -> None:
             return
         with clients.pop(child) as client, suppress(BrokenPipeError):
             client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def fork_race_workers(path: str) -> None:
+    """For all commands: they would start Python anew for each worker."""
+    from elman.comparison.workers import ForkingWorker
+
+    ForkingWorker._start = forked_start(lambda: [sys.executable, "-IS", __file__, path])  # type: ignore[method-assign]
+
+
+def forked_start(client: Callable[[], list[str]]) -> Callable[..., object]:
+    """How a race starts a worker, but as a fork of the server that `client` speaks to."""
+    from elman.comparison.workers import ForkingWorker
+
+    start, served = ForkingWorker._start, [sys.executable, "-P", "-m", "elman.comparison.worker_process"]
+
+    def fork(self: ForkingWorker, command: list[str], **files: object) -> object:
+        return start(self, [*client(), *command[1:]] if command[: len(served)] == served else command, **files)
+
+    return fork
 
 
 def run(arguments: list[str], cwd: str, environment: dict[str, str]) -> int:
