@@ -53,6 +53,7 @@ clean:
 
 .venv/.dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev]'  # Python compiles the part that it imports
-	$(BIN)/python -m pip install -q -c constraints.txt kenlm || echo "kenlm was not built: its tests will be skipped"
+	# kenlm is compiled on one core while all else is unpacked on another; Python compiles only what it imports of that
+	{ $(BIN)/python -m pip install -q -c constraints.txt kenlm || echo "kenlm was not built: its tests will be skipped"; } & \
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev]'; code=$$?; wait; exit $$code
 	touch $@ .venv/.core

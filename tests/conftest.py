@@ -6,6 +6,7 @@ HYPOTHESIS_PROFILE chooses how many examples a property is tried on: `quick`, wh
 ELMAN_SHAPES=1 checks shapes and types at every call of a function of operations, cells, layers and models.
 """
 
+import gc
 import os
 import time
 from pathlib import Path
@@ -44,6 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests first, so that no worker begins a long one when the others have nothing left to do."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Garbage collection need not search what is imported and collected, nor forks copy it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -9,12 +9,14 @@ in a process of its own, with the arguments, environment, working directory and 
 """
 
 import array
+import gc
 import json
 import os
 import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 STREAMS = (0, 1, 2)
@@ -44,54 +46,82 @@ def serve(path: str) -> None:
     """Accept clients until standard input is closed, which also happens when the parent is killed."""
     sys.path.pop(0)  # the folder of this file
     warm_up()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
+    fork_race_workers(path)
+    gc.freeze()  # garbage collection in a fork would copy the pages of all that is imported
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
     server.listen()
+    ended, end = os.pipe()  # readable when a command has ended
+    os.set_blocking(end, False)
+    signal.set_wakeup_fd(end)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    clients: dict[int, socket.socket] = {}  # by the process id of their command
     print("ready", flush=True)
     while True:
-        readable, _, _ = select.select([server, 0], [], [])
+        readable = select.select([server, 0, ended, *clients.values()], [], [])[0]
         if 0 in readable:
             return
-        client, _ = server.accept()
-        if os.fork() == 0:
-            server.close()
-            os._exit(run_for(client))
-        client.close()
+        if ended in readable:
+            os.read(ended, 1 << 10)
+            report(clients)
+        for child, client in clients.items():
+            if client in readable:  # it has no more to send: it was killed
+                os.kill(child, signal.SIGKILL)
+        if server in readable:
+            start(server.accept()[0], clients, [server.fileno(), ended, end])
 
 
-def run_for(client: socket.socket) -> int:
-    """Forks the command, and tells the client its process id and, when it has ended, its exit code."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+def start(client: socket.socket, clients: dict[int, socket.socket], own: list[int]) -> None:
+    """Forks the command, which inherits none of the server's own files, and tells the client its process id."""
     length, streams, _, _ = socket.recv_fds(client, 4, len(STREAMS))
-    received = b""
-    while len(received) < int.from_bytes(length, "big"):
-        received += client.recv(1 << 16)
+    received = client.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
     child = os.fork()
     if child == 0:
-        client.close()
-        for own, given in zip(STREAMS, streams, strict=True):
-            os.dup2(given, own)
-            os.close(given)
-        os._exit(run(**json.loads(received)))
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            for number, given in zip(STREAMS, streams, strict=True):
+                os.dup2(given, number)
+            for file in [*streams, *own, client.fileno(), *(other.fileno() for other in clients.values())]:
+                os.close(file)
+            os._exit(run(**json.loads(received)))
+        finally:
+            os._exit(1)
     for stream in streams:
         os.close(stream)
+    clients[child] = client
     with suppress(BrokenPipeError):
         client.sendall(str(child).encode())
-        end_with(client, child)
-        _, status = os.waitpid(child, 0)
-        client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
-    return 0
 
 
-def end_with(client: socket.socket, child: int) -> None:
-    """Wait for the end of the command, and kill it if its client, which has no more to send, is killed."""
-    if hasattr(os, "pidfd_open"):
-        ended = os.pidfd_open(child)
-        if ended not in select.select([ended, client], [], [])[0]:
-            os.kill(child, signal.SIGKILL)
-        os.close(ended)
+def report(clients: dict[int, socket.socket]) -> None:
+    """Tell the clients whose commands have ended the exit codes."""
+    while clients:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child == 0:
+            return
+        with clients.pop(child) as client, suppress(BrokenPipeError):
+            client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def fork_race_workers(path: str) -> None:
+    """For all commands: they would start Python anew for each worker."""
+    from elman.comparison.workers import ForkingWorker
+
+    ForkingWorker._start = forked_start(lambda: [sys.executable, "-IS", __file__, path])  # type: ignore[method-assign]
+
+
+def forked_start(client: Callable[[], list[str]]) -> Callable[..., object]:
+    """How a race starts a worker, but as a fork of the server that `client` speaks to."""
+    from elman.comparison.workers import ForkingWorker
+
+    start, served = ForkingWorker._start, [sys.executable, "-P", "-m", "elman.comparison.worker_process"]
+
+    def fork(self: ForkingWorker, command: list[str], **files: object) -> object:
+        return start(self, [*client(), *command[1:]] if command[: len(served)] == served else command, **files)
+
+    return fork
 
 
 def run(arguments: list[str], cwd: str, environment: dict[str, str]) -> int:
@@ -141,6 +171,7 @@ def warm_up() -> None:
     """Import what commands import. Modules with Triton kernels are left out: on a machine without a GPU none runs."""
     import importlib
     import pkgutil
+    import weakref
 
     import elman
 
@@ -150,9 +181,12 @@ def warm_up() -> None:
                 importlib.import_module(found.name)
     for name in ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.pyplot"):
         importlib.import_module(name)
-    for name in ("torch._dynamo", "pandas"):  # as torch's optimizers and pyarrow do at the first use
+    # as pyarrow does at the first use, torch where it counts operations, and torch again at the end of a process
+    for name in ("pandas", "torch._dynamo", "tabulate"):
         with suppress(ImportError):
             importlib.import_module(name)
+    for inherited in list(weakref.finalize._registry):  # torch's operators, which a fork need not take down
+        inherited.atexit = False
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import forked_start
 
 ROOT = Path(__file__).parent.parent
-SERVED = [sys.executable, "-P", "-m", "elman.comparison.worker_process"]
 HANG = 1800  # seconds: ends a process that would never end; a slow machine does not get near it
 
 
@@ -49,17 +49,11 @@ def run_elman(*words: str, **options: Any) -> subprocess.CompletedProcess[Any]:
 
 @contextmanager
 def forked_race_workers() -> Iterator[None]:
-    """Each worker of a race in this process is forked, not started; processes that it starts begin theirs as ever."""
+    """Each worker of a race in this process is forked, not started, as it is in commands that are forked."""
     from elman.comparison.workers import ForkingWorker
 
-    start = ForkingWorker._start
-
-    def fork(self: ForkingWorker, command: list[str], **files: Any) -> subprocess.Popen[Any]:
-        imported = command[: len(SERVED)] == SERVED
-        return start(self, [*forked_python(), *command[1:]] if imported else command, **files)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ForkingWorker, "_start", fork)
+        patch.setattr(ForkingWorker, "_start", forked_start(forked_python))
         yield
 
 

@@ -5,6 +5,7 @@ With --folder it trains that run only. Users' Python files are imported first: t
 """
 
 import argparse
+import gc
 import json
 import os
 import select
@@ -41,6 +42,7 @@ def serve() -> None:
 
     import elman.pipeline.session  # noqa: F401
 
+    gc.freeze()  # garbage collection in a fork would copy the pages of all that is imported
     for line in sys.stdin:
         process = os.fork()
         if process == 0:

@@ -1,15 +1,28 @@
 """Fused torch optimizers, their state as a flat dictionary of tensors, and weight averaging."""
 
+import inspect
 import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch import Tensor, nn, optim
+from torch.optim import Optimizer
 
 from elman.training.config import TrainingConfig
 from elman.training.learning_rates import DEFAULT_LEARNING_RATE
 
+
+def _eager(cls: Any) -> Any:
+    """An optimizer of torch without the wrappers that import torch.compile's machinery at the first update.
+
+    That import takes longer than a small training, and is needed only where updates themselves are compiled.
+    """
+    wrapped = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
+    methods = {name: inspect.unwrap(getattr(cls, name)) for name in wrapped}
+    return type(cls.__name__, (cls,), {**methods, "step": torch.no_grad()(inspect.unwrap(cls.step))})
+
+
+SGD, Adam, AdamW = (_eager(cls) for cls in (optim.SGD, optim.Adam, optim.AdamW))
 MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 STATES: dict[type, set[str]] = {SGD: {"momentum_buffer"}, Adam: MOMENTS, AdamW: MOMENTS}
 
@@ -21,12 +34,12 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
     if any(parameter.device.type not in ("cpu", "cuda", "mps") for parameter in parameters):
         common["fused"] = False
     if config.optimizer == "sgd":
-        sgd = SGD(groups, momentum=config.momentum, **common)  # type: ignore[arg-type]
+        sgd = SGD(groups, momentum=config.momentum, **common)
         if config.momentum:  # torch initializes the buffers with the first gradient, even if that update is skipped
             sgd.state.update({parameter: {"momentum_buffer": torch.zeros_like(parameter)} for parameter in parameters})
         return sgd
     cls = Adam if config.optimizer == "adam" else AdamW
-    return cls(groups, betas=config.betas, **common)  # type: ignore[arg-type]
+    return cls(groups, betas=config.betas, **common)
 
 
 def _groups(model: nn.Module, parameters: list[nn.Parameter]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from processes import environment
+from processes import environment, run_python
 
 REPORT = """
 import json, sys
@@ -29,6 +29,22 @@ def loaded_by(*words, folder, stdin=""):
     )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stderr.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_training_does_not_import_torchs_compiler(text):
+    """Its optimizers import it at the first update, which took longer than a small training."""
+    words = ["--model.hidden_size", "8", "--training.max_steps", "2", "--device", "cpu", "--run", "run"]
+    modules = set(loaded_by("train", "--data", text, *words, folder=text.parent)["modules"])
+    assert "elman.training.loop" in modules
+    assert not modules & {"torch._dynamo", "torch._inductor", "sympy"}
+
+
+def test_a_command_ends_without_a_search_for_cycles():
+    """Which took half a second; functions that were registered first are called last."""
+    code = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0))"
+    ended = run_python("-c", f"{code}; from elman.cli.main import main; main(['--version'])", check=True)
+    assert ended.stdout.splitlines()[-1] == "True"
 
 
 @pytest.mark.slow

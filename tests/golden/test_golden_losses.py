@@ -120,6 +120,7 @@ def write_data(folder: Path) -> None:
     (folder / "pairs.tsv").write_text("".join(pairs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_losses_equal_the_stored_curve(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Seen to fail with: a rate or a clipping 1 % higher, one more warmup step, no momentum, orthogonal matrices at the

@@ -185,6 +185,7 @@ def test_resumed_run_equals_an_uninterrupted_one(stand_in, stream, make_model, s
         assert torch.equal(value, resumed.model.state_dict()[name]), name
 
 
+@pytest.mark.slow
 def test_graph_is_discarded_when_optimizer_state_is_replaced(stand_in, stream, make_model):
     ours, theirs = updater_of(make_model(), captured=True), updater_of(make_model())
     for updater in (ours, theirs):
@@ -222,6 +223,7 @@ def test_recorded_updates_are_not_captured(stand_in, stream, make_model):
     assert not replays(updater)
 
 
+@pytest.mark.slow
 def test_ragged_batches_run_eagerly_with_one_note(stand_in, store, make_model):
     documents = Documents(store, 6, 5, seed=1)
     ours = updater_of(make_model(), captured=True)
@@ -287,6 +289,7 @@ def test_the_graph_is_made_after_some_updates_of_one_kind(stand_in, stream, make
     assert graphs == [[]] * (WARMUP_UPDATES + 1) + [[1], [2], [3], [3]]
 
 
+@pytest.mark.slow
 def test_each_length_gets_a_graph_of_its_own(stand_in, store, make_model, monkeypatch):
     """The state goes from one to the other. Catches: words of one length in another's place; a state that stays."""
     monkeypatch.setattr(cuda_graph, "MAX_GRAPHS", 3)

@@ -23,6 +23,7 @@ def told(reports):
     return [{**report.plain(), "clock": None} for report in reports if report.kind in ("step", "validation")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -64,6 +65,7 @@ def test_restored_trainer_continues_bit_identically(batches, make_model, setting
     assert all(torch.equal(value, resumed.weights()[name]) for name, value in whole.weights().items())
 
 
+@pytest.mark.slow
 def test_training_learns(batches, make_model):
     reports = told(trainer_for(make_model().float(), batches, max_epochs=30, learning_rate=0.02))
     assert reports[-1]["loss"] < 0.6 * reports[0]["loss"]
@@ -128,6 +130,7 @@ def test_a_stalled_validation_lowers_the_rate_of_the_next_updates(batches, make_
     assert rates == pytest.approx([0.01, 0.01, 0.01 / 4, 0.01 / 16])
 
 
+@pytest.mark.slow
 def test_averaged_weights_are_saved_once_averaging_started(batches, make_model):
     """Catches: the newest weights."""
     rising = count(2)

@@ -159,6 +159,28 @@ def test_state_is_carried_over_unless_disabled(store, make_model):
     assert fresh.drain()[0] != pytest.approx(carrying.drain()[0], rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "theirs"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)]
+)
+def test_optimizers_compute_what_those_of_torch_do(optimizer, theirs):
+    """Ours lack the wrappers that import torch's compiler. Seen to fail with the betas left out."""
+    model = torch.nn.Linear(3, 2)
+    twin = copy.deepcopy(model)
+    config = TrainingConfig.make(
+        {"optimizer": optimizer, "weight_decay": 0.1, "learning_rate": 0.05, "betas": [0.8, 0.95]}
+    )
+    decay = [{"params": [twin.weight], "weight_decay": 0.1}, {"params": [twin.bias], "weight_decay": 0.0}]
+    more = {"momentum": config.momentum} if optimizer == "sgd" else {"betas": config.betas}
+    pairs = (make_optimizer(model, config), model), (theirs(decay, lr=0.05, fused=True, **more), twin)
+    for _ in range(3):
+        for one, trained in pairs:
+            one.zero_grad()
+            trained(torch.arange(6.0).reshape(2, 3)).square().sum().backward()
+            one.step()
+    for ours, expected in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(ours, expected)
+
+
 def test_weight_decay_applies_to_matrices_only():
     """Biases, gains and decay rates of state spaces are excluded. Catches: one group for all."""
     model = LanguageModel(StackConfig.make({"pattern": ["mamba"], "norm": "pre", "hidden_size": 8}), 11)
