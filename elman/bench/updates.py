@@ -77,9 +77,10 @@ def training_work(trained: TrainedModel, run: Path, device: torch.device, texts:
 
     def repeated(update: Callable[[Any], None]) -> Callable[[], None]:
         def work() -> None:
-            for batch in chosen:
-                update(batch)
-            _wait(device)
+            with updater.matmul_precision():  # of the recipe, for every variant
+                for batch in chosen:
+                    update(batch)
+                _wait(device)
 
         return work
 
