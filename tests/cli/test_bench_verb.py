@@ -145,8 +145,10 @@ def test_plain_torch_trains_in_the_precision_of_the_run(elman, text, quick, monk
 
     monkeypatch.setattr(run_speed.TorchModel, "forward", watched)
     words = ["--model", "lstm", "--model.hidden_size", "8", "--training.max_steps", "2", "--run", "run"]
-    assert elman("train", "--data", text, "--device", "cpu", *words, "--training.precision", precision).code == 0
+    assert elman("train", "--data", text, *words, "--training.precision", precision).code == 0
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    assert measured(elman, "run")["training"]["variants"]["plain torch"]
+    found = measured(elman, "run")["training"]  # on another device than the recipe's, which is auto
+    assert found["data"] == "the run's data"
+    assert found["variants"]["plain torch"]
     assert seen == {expected}
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
