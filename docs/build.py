@@ -232,7 +232,22 @@ def reliability() -> str:
         notes = [f"On {one['date']}: {one['facts']['note']}." for one in campaigns if "note" in one.get("facts", {})]
         sections.append("\n\n".join([f"## {name}\n\n{title}\n\n{told}\n\nCases: {shares}.", *notes]))
     table = _rows(["attack", "what it does", "cases", "violations", "last run"], rows)
-    return "\n\n".join([RELIABILITY, table, *sections]) + "\n"
+    return "\n\n".join([RELIABILITY, table, _tests_on_a_gpu(), *sections]) + "\n"
+
+
+def _tests_on_a_gpu() -> str:
+    """The newest record of `benchmarks.gpu_tests`."""
+    record = json.loads(max(RESULTS.glob("*-tests-gpu.json")).read_text())
+    found, where = record["results"], record["machine"]
+    skipped = "; ".join(f"{count} of them: {reason}" for reason, count in sorted(found["reasons"].items()))
+    return f"""## Tests on a GPU
+
+    python -m benchmarks.gpu_tests
+
+All tests that use a GPU, {len(found["files"])} files, in one process: training, evaluation, generation and races in any
+order, captured graphs, and every kernel against its reference. On {record["date"]}, on one {where["gpu"]} with torch
+{where["torch"]} and triton {where["triton"]}: **{found["passed"]} passed, {found["failed"]} failed**, {found["skipped"]} skipped
+({skipped}), in {found["seconds"]:,} s."""
 
 
 def _recipe() -> Iterator[str]:

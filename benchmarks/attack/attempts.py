@@ -125,7 +125,7 @@ def _run(words: list[str], operations: Operations, log: int, first: Act) -> None
         from elman.pipeline import predict_tables
 
         predict_tables.PART_RECORDS = PART
-        ForkingWorker._start = _forked_worker  # type: ignore[assignment,method-assign]
+        ForkingWorker._start = forked_worker  # type: ignore[assignment,method-assign]
         os.fsync = lambda fd: None  # counted, but not waited for: what a process wrote outlives it
         sys.addaudithook(Bypasses(Path.cwd()))
         first()
@@ -199,5 +199,5 @@ class _ForkedWorker:
             self.returncode = 0
 
 
-def _forked_worker(worker: Any, command: list[str], **options: Any) -> "subprocess.Popen[Any]":
+def forked_worker(worker: Any, command: list[str], **options: Any) -> "subprocess.Popen[Any]":
     return _ForkedWorker()  # type: ignore[return-value]

@@ -177,12 +177,10 @@ def _settled(path: Path) -> Any:
     found: Any = [json.loads(one) for one in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
     if path.name == "facts.json":
         found.pop("metrics", None)  # a position in a file with times
-    return _without_clock(found)
+    return without_clock(found)
 
 
-def _without_clock(value: Any) -> Any:
+def without_clock(value: Any) -> Any:
     if isinstance(value, dict):
-        return {
-            key: _without_clock(one) for key, one in value.items() if not any(clocked in key for clocked in CLOCKED)
-        }
-    return [_without_clock(one) for one in value] if isinstance(value, list) else value
+        return {key: without_clock(one) for key, one in value.items() if not any(clocked in key for clocked in CLOCKED)}
+    return [without_clock(one) for one in value] if isinstance(value, list) else value

@@ -21,6 +21,7 @@ from elman.models import LanguageModel
 from elman.pipeline.recipe import Recipe, write_recipe
 from elman.pipeline.session import Session
 from elman.pipeline.trained_model import TrainedModel
+from elman.runs import Run
 from elman.training import World
 from elman.training.optimizers import make_optimizer
 from elman.training.update import HALF, Updater
@@ -77,9 +78,10 @@ def training_work(trained: TrainedModel, run: Path, device: torch.device, texts:
 
     def repeated(update: Callable[[Any], None]) -> Callable[[], None]:
         def work() -> None:
-            for batch in chosen:
-                update(batch)
-            _wait(device)
+            with updater.matmul_precision():  # of the recipe, for every variant
+                for batch in chosen:
+                    update(batch)
+                _wait(device)
 
         return work
 
@@ -98,7 +100,8 @@ def _own_data(trained: TrainedModel, run: Path, device: torch.device, texts: int
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         folder = Path(place) / "run"
         shutil.copytree(run, folder, ignore=shutil.ignore_patterns(*NOT_COPIED))
-        (folder / "config.yaml").write_text(write_recipe(recipe), encoding="utf-8")
+        own = Run(folder)
+        own.manifest.write(own.config.name, write_recipe(recipe).encode())
         session = Session(recipe, folder, True, World(), stack)
         prepared: Any = session.prepared
         batches = [batch.to(device) for batch in itertools.islice(session.trainer.batches.epoch(0, 0), BATCHES)]

@@ -23,8 +23,22 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_threads(recipe: Recipe, device: torch.device) -> None:
-    """By a fixed rule, not by measuring: a resumed run must use the same number."""
-    if recipe.threads:
-        torch.set_num_threads(recipe.threads)
-    elif device.type == "cpu" and getattr(recipe.model, "hidden_size", SMALL + 1) <= SMALL:
-        torch.set_num_threads(1)
+    """By a fixed rule, not by measuring: a resumed run must use the same number, whatever ran before in the process."""
+    small = device.type == "cpu" and getattr(recipe.model, "hidden_size", SMALL + 1) <= SMALL
+    _threads.choose(recipe.threads or int(small))
+
+
+class _Threads:
+    """The number that the process had, or got since from others, comes back where none is chosen."""
+
+    usual = chosen = 0
+
+    def choose(self, number: int) -> None:
+        now = torch.get_num_threads()
+        if now != self.chosen:
+            self.usual = now
+        self.chosen = number or self.usual
+        torch.set_num_threads(self.chosen)
+
+
+_threads = _Threads()

@@ -67,7 +67,7 @@ def train(
         raise KeyboardInterrupt(
             f"interrupted after step {step}; continue with elman.train(run={folder!r}, resume=True)"
         )
-    return load(folder, last["start"].values["device"])
+    return load(folder, torch.device(last["start"].values["device"]).type)
 
 
 def iterate(

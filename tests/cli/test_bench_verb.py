@@ -5,6 +5,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from elman.bench import run_speed
 from elman.compiler.cpu import step
@@ -130,3 +131,24 @@ def test_mistakes_are_named_before_anything_is_measured(elman, trained, tmp_path
     ended = elman("bench", tmp_path / "nothing")
     assert ended.code == 1
     assert "no such run folder" in ended.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "expected"), [("fp32", ("highest", False)), ("tf32", ("high", True))])
+def test_plain_torch_trains_in_the_precision_of_the_run(elman, text, quick, monkeypatch, precision, expected):
+    seen, forward = set(), run_speed.TorchModel.forward
+
+    def watched(self, *inputs):
+        if torch.is_grad_enabled():
+            seen.add((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
+        return forward(self, *inputs)
+
+    monkeypatch.setattr(run_speed.TorchModel, "forward", watched)
+    words = ["--model", "lstm", "--model.hidden_size", "8", "--training.max_steps", "2", "--run", "run"]
+    assert elman("train", "--data", text, *words, "--training.precision", precision).code == 0
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    found = measured(elman, "run")["training"]  # on another device than the recipe's, which is auto
+    assert found["data"] == "the run's data"
+    assert found["variants"]["plain torch"]
+    assert seen == {expected}
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
