@@ -1,4 +1,4 @@
-"""Damage any file of a finished or interrupted run or race, use it, and compare with the undamaged one.
+"""Damage any file of a finished or interrupted run, race or sweep, use it, and compare with the undamaged one.
 
     python -m benchmarks.attack.corruption --count 20000
 
@@ -71,6 +71,13 @@ RACE = {
     "trials": 1,
     "recipe": {"data": {"train": "text.txt", "test_fraction": 0.1}, "training": {"batch_size": 8}, "device": "cpu"},
 }
+SWEEP = {
+    "settings": {"training.learning_rate": "log(1e-3,1)", "model.hidden_size": [4, 8]},
+    "search": "random",
+    "trials": 3,
+    "recipe": {**RECIPES["classify"], "training": {**TRAINING, "max_steps": 6}, "device": "cpu"},
+}
+SEVERAL = {"race": ("compare", RACE), "sweep": ("sweep", SWEEP)}  # trainings in a folder: the command and its settings
 TIMED = ("seconds", "per_second", "peak_bytes", "clock", "speed")  # parts of names of what tells the time
 
 
@@ -106,7 +113,7 @@ class Target(NamedTuple):
 
 
 def build(place: Path, kinds: Sequence[str]) -> list[Target]:
-    """Every kind of run twice, on two texts: interrupted and finished; and a race."""
+    """Every kind of run twice, on two texts: interrupted and finished; and a race and a sweep."""
     recipes = {kind: recipe for kind, recipe in RECIPES.items() if kind in kinds}
     found = []
     for number, name in enumerate(("one", "two")):
@@ -120,10 +127,8 @@ def build(place: Path, kinds: Sequence[str]) -> list[Target]:
                     for report in elman.iterate(settings, run=f"{kind} {state}"):
                         if state == "interrupted" and report.kind == "save" and report.step >= INTERRUPTED_AT:
                             break
-            if "race" in kinds:
-                Path("race.yaml").write_text(json.dumps(RACE))  # JSON is YAML
-                race = in_child(lambda: in_one_process(["compare", "race.yaml", "--run", "race"]), here, 600)
-                assert race.code == 0, race.err
+            for kind in SEVERAL.keys() & set(kinds):
+                build_several(kind, here)
     for kind, recipe in recipes.items():
         answer: tuple[str, ...] = (
             "generate",
@@ -150,11 +155,22 @@ def build(place: Path, kinds: Sequence[str]) -> list[Target]:
             Target(kind, place / "one" / f"{kind} {state}", place / "two" / f"{kind} {state}", commands)
             for state in ("interrupted", "finished")
         ]
-    if "race" not in kinds:
-        return found
-    commands = {"eval": ("eval", "RUN/rnn/seed-1", "--json")}
-    commands["report"] = ("compare", "--run", "RUN", "--resume", "--json", "--workers", "1")
-    return [*found, Target("race", place / "one" / "race", place / "two" / "race", commands)]
+    for kind, (verb, _) in SEVERAL.items():
+        if kind in kinds:
+            one = "rnn/seed-1" if kind == "race" else "trial-001"
+            again = (verb, "--run", "RUN", "--resume", "--json", "--workers", "1")
+            commands = {"eval": ("eval", f"RUN/{one}", "--json"), "report": again}
+            found.append(Target(kind, place / "one" / kind, place / "two" / kind, commands))
+    return found
+
+
+def build_several(kind: str, place: Path) -> None:
+    """A finished race or sweep in a folder of that name."""
+    verb, settings = SEVERAL[kind]
+    (place / f"{kind}.yaml").write_text(json.dumps(settings))  # JSON is YAML
+    words = [verb, f"{kind}.yaml", "--run", kind, "--workers", "1"]
+    ended = in_child(lambda: in_one_process(words), place, 600)
+    assert ended.code == 0, ended.err
 
 
 def use(worker: Worker, target: Target, verb: str, folder: Path) -> tuple[Outcome, Any]:
@@ -292,7 +308,7 @@ def without_newest(run: Path, names: Sequence[str]) -> bool:
 def references(worker: Worker, target: Target, verb: str, folder: Path) -> list[Any]:
     """What a command gives on the undamaged folder, and after the loss of the newest checkpoints."""
     found = []
-    for lost in ((), (), ("best",), ("last",), ("best", "last"), ("rnn/seed-1/best",)):
+    for lost in ((), (), ("best",), ("last",), ("best", "last"), ("rnn/seed-1/best",), ("trial-001/best",)):
         copy(target, folder)
         if not lost or without_newest(folder / "run", lost):
             ended, result = use(worker, target, verb, folder)
@@ -318,7 +334,7 @@ ALLOWED = {"refused", "identical", "older checkpoint, with a warning"}
 
 def main() -> None:
     reader = parser(__doc__, count=20_000)
-    known = [*RECIPES, "race"]
+    known = [*RECIPES, *SEVERAL]
     reader.add_argument("--kinds", nargs="+", default=known, choices=known, help="of runs (default: all)")
     options = reader.parse_args()
     import_everything()

@@ -8,7 +8,6 @@ program, write outside of its folder, read a file of others, take more than 1 GB
 it refuses what the list says it must refuse, in one sentence.
 """
 
-import json
 import os
 import random
 import re
@@ -23,7 +22,7 @@ from typing import Any
 import elman
 from benchmarks.attack import hostile_contents, hostile_others, hostile_runs
 from benchmarks.attack.children import Outcome, command, import_everything, in_child
-from benchmarks.attack.corruption import RACE, RECIPES, in_one_process, write_data
+from benchmarks.attack.corruption import RECIPES, build_several, in_one_process, write_data
 from benchmarks.attack.hostile_runs import HARMLESS, REFUSED, Case, outside
 from benchmarks.attack.tally import Tally, parser
 
@@ -149,9 +148,7 @@ def build_bases(place: Path, wanted: Sequence[str]) -> dict[str, Path]:
         ended = in_child(command("export", f"{kind} run", "--to", kind), place, 60)
         assert not ended.code, ended.err
     if "race" in wanted:
-        Path("race.yaml").write_text(json.dumps(RACE))  # JSON is YAML
-        ended = in_child(lambda: in_one_process(["compare", "race.yaml", "--run", "race"]), place, 300)
-        assert not ended.code, ended.err
+        build_several("race", place)
     return {kind: place / kind for kind in wanted}
 
 

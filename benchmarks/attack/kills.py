@@ -20,7 +20,7 @@ from benchmarks.attack.campaign import Campaign
 from benchmarks.attack.kinds import BRIEF, KINDS, LONG, left
 
 KILLS = 8  # of one piece of work at the most, then it may end
-ATTACKED = [*LONG, *BRIEF, "race", "predict"]
+ATTACKED = [*LONG, *BRIEF, "race", "sweep", "predict"]
 
 
 class Attacked:

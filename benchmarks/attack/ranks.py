@@ -5,14 +5,16 @@ Resumed to its end, it has the weights of an undisturbed one.
     python -m benchmarks.attack.ranks --count 100
 
 Ranks are killed, stopped, slowed down and asked to end (SIGTERM, SIGHUP, SIGINT); so is torchrun's agent. With the
-right to make network namespaces, two agents in one each are cut off from each other (the link goes down, or loses all
-packets). The agents are torch's, forked from a process with all modules imported.
+right to make network namespaces, two agents in one each are cut off from each other: the link goes down. The agents are
+torch's, forked from a process with all modules imported. One that gets a signal before it handles signals, which is
+before it has started a rank, must end by it and leave nothing behind.
 """
 
 import ctypes
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -57,6 +59,7 @@ class Job:
         for path in self._ranks.glob("*"):
             path.unlink()
         self.began = False  # its ranks
+        self.unheard = 0  # a signal that was sent to an agent which had no handler for it yet
         self.agents = [self._fork(patience, spaces, node) for node in range(max(1, len(spaces)))]
         self.codes: dict[int, int] = {}
 
@@ -206,10 +209,18 @@ def _signal(number: int, agent: bool = False) -> Callable[[Job, random.Random], 
     def act(job: Job, dice: random.Random) -> None:
         targets = [one for one in job.agents if one not in job.codes] if agent else [*job.ranks().values()]
         if targets:
-            with suppress(ProcessLookupError):
-                os.kill(dice.choice(targets), number)
+            target = dice.choice(targets)
+            with suppress(ProcessLookupError, FileNotFoundError):
+                job.unheard = number if agent and not _handles(target, number) else 0
+                os.kill(target, number)
 
     return act
+
+
+def _handles(process: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, by the mask of those that it catches."""
+    caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    return bool(caught and int(caught[1], 16) >> (number - 1) & 1)
 
 
 def _slow(job: Job, dice: random.Random) -> None:
@@ -245,7 +256,7 @@ KINDS: dict[str, Fault] = {
 
 def disturb(run: Path, fault: Fault, moment: float, dice: random.Random) -> str:
     """What went wrong, if anything, after one fault at so many seconds."""
-    job = Job(run, PATIENT, fault.spaces)
+    job, before = Job(run, PATIENT, fault.spaces), _files(run)
     begun = time.monotonic()
     while time.monotonic() - begun < moment and not job.ended():
         time.sleep(0.01)
@@ -256,10 +267,16 @@ def disturb(run: Path, fault: Fault, moment: float, dice: random.Random) -> str:
     said = job.log.read_text(errors="replace")
     if not in_time:
         return f"does not end: {_told(said)}"
-    alone = not job.began and fault is KINDS["kill the agent"]  # nobody was left to say anything
-    if any(job.codes.values()) and not alone and not any(words in said for words in MESSAGES):
+    number = signal.SIGKILL if fault is KINDS["kill the agent"] else job.unheard
+    if number and not job.began and {*job.codes.values()} == {-number}:  # nobody was left to say anything
+        return "" if _files(run) == before else f"an agent that had not begun left {_files(run) - before}"
+    if any(job.codes.values()) and not any(words in said for words in MESSAGES):
         return f"exit codes {[*job.codes.values()]} without a message: {_told(said)}"
     return ""
+
+
+def _files(run: Path) -> set[Path]:
+    return {*run.rglob("*")}
 
 
 def finish(run: Path, spaces: tuple[str, ...] = ()) -> str:
