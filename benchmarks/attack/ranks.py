@@ -44,8 +44,8 @@ RECIPE: dict[str, Any] = {
 }
 RECIPE["training"] |= {"save_every": 7, "schedule": "cosine", "optimizer": "adamw"}
 PATIENT = 4  # seconds that a rank waits for the other in a step while it is disturbed; 30 times that while it saves
-NODES = {"join_timeout": 60, "read_timeout": 20}  # seconds that torch's agents wait for each other, instead of 600, 60
-HANG = 300.0  # seconds after which a job that has not ended hangs
+NODES = {"join_timeout": 300, "read_timeout": 20}  # seconds that torch's agents wait for each other
+HANG = 900.0  # seconds after which a job that has not ended hangs
 FAULTS = 6  # of one run at the most, then it may end
 MESSAGES: tuple[str, ...] = (
     "elman: ",
@@ -252,10 +252,10 @@ def _handles(process: int, number: int) -> bool:
 def _slow(job: Job, dice: random.Random) -> None:
     """A rank runs a fifth of the time for a while."""
     for _ in range(dice.randint(2, 8)):
+        slowed = [*job.ranks().values()][:1]  # the same one is continued, whoever comes meanwhile
         for number, pause in ((signal.SIGSTOP, 0.2), (signal.SIGCONT, 0.05)):
-            ranks = [*job.ranks().values()]
             with suppress(ProcessLookupError):
-                for process in ranks[:1]:
+                for process in slowed:
                     os.kill(process, number)
             time.sleep(pause)
 
