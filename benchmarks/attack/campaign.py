@@ -1,7 +1,8 @@
-"""What every attack shares: the command line, the tally, and the record that a further campaign adds to.
+"""What all attacks share: the command line, the count of their cases, and the record that a further campaign adds to.
 
-`benchmarks/results/attack-NAME.json` has one entry for each day, machine and version, with what was tried and every
-violation, and in `next` where a campaign that ran out of time goes on.
+`benchmarks/results/attack-NAME.json` has one entry for each day, machine, version and seed, with the outcomes of all
+cases and every violation, and in `next` where kinds of cases that are numbered go on. `docs/reliability.md` is made of
+these files.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,74 +22,104 @@ from benchmarks.reporting import RESULTS
 from elman import files
 from elman.bench.harness import machine
 
-EACH = 30  # seconds between two writings of the record
+MENDED = "mended since"  # outcome of a case that was a violation
+EACH = 20.0  # seconds between two writings of the record
+
+
+def parser(
+    name: str, description: str | None, count: int, kinds: Sequence[str] = (), seed: int | None = None
+) -> argparse.ArgumentParser:
+    """The options that all attacks have."""
+    own = random.SystemRandom().randrange(10**6) if seed is None else seed
+    first = (description or "").partition("\n")[0]
+    found = argparse.ArgumentParser(f"python -m benchmarks.attack.{name}", description=first)
+    found.add_argument("--count", type=int, default=count, help="cases at the most (default: %(default)s)")
+    found.add_argument("--seconds", type=float, default=float("inf"), help="end after so many (default: no limit)")
+    found.add_argument(
+        "--seed", type=int, default=own, help=f"of what is random (default: {'any' if seed is None else seed})"
+    )
+    found.add_argument("--anew", action="store_true", help="begin again, instead of going on after today's cases")
+    found.add_argument("--to", type=Path, default=RESULTS, metavar="DIR", help="for the record (default: %(default)s)")
+    if kinds:
+        found.add_argument("--kinds", nargs="+", default=[*kinds], choices=kinds, help="of cases (default: all)")
+    found.set_defaults(name=name)
+    return found
 
 
 class Campaign:
-    """Ask `more` before each attempt, call `tally` after it, and `end` after the last."""
+    """Ask `more` before each case, or take its number from `numbers`; call `tally` after it, and `end` after the
+    last."""
 
-    def __init__(self, name: str, doc: str | None, count: int, kinds: list[str]):
-        parser = argparse.ArgumentParser(f"python -m benchmarks.attack.{name}", description=(doc or "").split("\n")[0])
-        parser.add_argument("--count", type=int, default=count, help="attempts at the most (default: %(default)s)")
-        parser.add_argument("--seconds", type=float, default=3600.0, help="time budget (default: %(default)s)")
-        parser.add_argument("--kinds", nargs="+", default=kinds, choices=kinds, help="what to attack (default: all)")
-        parser.add_argument(
-            "--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of what is random (default: any)"
-        )
-        parser.add_argument(
-            "--to", type=Path, default=RESULTS, metavar="DIR", help="folder of the record (default: %(default)s)"
-        )
-        given = parser.parse_args()
-        self.count, self.seconds, self.kinds, self.seed = given.count, given.seconds, given.kinds, given.seed
-        self.path = (given.to / f"attack-{name}.json").absolute()
-        files.make_folder(self.path.parent)
-        self.dice, self.name, self.began, self.written = random.Random(self.seed), name, time.monotonic(), 0.0
-        self.counts, self.violations = Counter[str](), list[str]()
+    def __init__(self, options: argparse.Namespace):
+        self.name, self.count, self.seed = options.name, options.count, options.seed
+        self.kinds: list[str] = getattr(options, "kinds", [])
+        self.path = (options.to / f"attack-{self.name}.json").absolute()
+        self.began, self.until = time.monotonic(), time.monotonic() + options.seconds
+        self.dice, self.written = random.Random(self.seed), self.began
         stored = json.loads(self.path.read_text()) if self.path.exists() else {}
-        self.entries: list[dict[str, Any]] = stored.get("campaigns", [])
         self.next: dict[str, int] = stored.get("next", {})
-        print(f"seed {self.seed}: {', '.join(self.kinds)}", flush=True)
+        self.key = {"date": date.today().isoformat(), "elman": elman.__version__, "seed": self.seed}
+        self.key |= {"machine": machine()}
+        entries: list[dict[str, Any]] = stored.get("campaigns", [])
+        same = [one for one in entries if self.key.items() <= one.items()]
+        self.others = [one for one in entries if one not in same]
+        before: dict[str, Any] = same[0] if same and not options.anew else {}
+        self.counts = Counter[str](before.get("counts", {}))
+        self.cases: int = before.get("cases", 0)
+        self.seconds: float = before.get("seconds", 0.0)
+        self.violations: list[Any] = before.get("violations", [])
+        self.facts: dict[str, Any] = before.get("facts", {})
+        files.make_folder(self.path.parent)
         torch.set_num_threads(1)
-
-    @property
-    def done(self) -> int:
-        return sum(self.counts.values())
+        print(f"seed {self.seed}, from case {self.cases}", flush=True)
 
     def more(self) -> bool:
-        return self.done < self.count and time.monotonic() - self.began < self.seconds
+        return self.cases < self.count and time.monotonic() < self.until
 
-    def tally(self, kind: str, *violations: str) -> None:
-        """One more attempt on this kind, and what went wrong in it."""
-        self.counts[kind] += 1
-        self.report(kind, *violations)
+    def numbers(self) -> Iterator[int]:
+        """Numbers of the cases that are left; each is to be tallied."""
+        while self.more():
+            yield self.cases
+
+    def tally(self, outcome: str, *violations: Any, times: int = 1) -> None:
+        """One more case with this outcome, or of this kind, and what went wrong in it."""
+        self.cases += 1
+        self.counts[outcome] += times
+        self.report(outcome, *violations)
         if time.monotonic() - self.written > EACH:
             self.write()
 
-    def report(self, kind: str, *violations: str) -> None:
-        for text in violations:
-            print(f"VIOLATION {kind}: {text}", flush=True)
-            self.violations.append(f"{kind}: {text}")
+    def report(self, kind: str, *violations: Any) -> None:
+        """What went wrong, as text or as facts."""
+        for one in violations:
+            self.violations.append(f"{kind}: {one}" if isinstance(one, str) else one)
+            print(f"VIOLATION {json.dumps(self.violations[-1], ensure_ascii=False)[:1000]}", flush=True)
+
+    def repeat(self, mended: Callable[[Any], bool]) -> None:
+        """Tries the violations of earlier campaigns once more, with the program as it is now. Those that are mended by
+        now stay on record as such."""
+        for entry in self.others:
+            for one in [*entry["violations"]]:
+                if not mended(one):
+                    print(f"STILL A VIOLATION {json.dumps(one, ensure_ascii=False)[:1000]}", flush=True)
+                    continue
+                entry["violations"].remove(one)
+                entry.setdefault("mended", []).append({**one, "mended": self.key["date"]})
+                entry["counts"] = Counter(entry["counts"]) - Counter([one["outcome"]]) + Counter([MENDED])
+        self.write()
 
     def write(self) -> None:
-        key = {"date": date.today().isoformat(), "elman": elman.__version__, "machine": machine()}
-        same = [one for one in self.entries if key.items() <= one.items()]
-        before: dict[str, Any] = same[0] if same else {"counts": {}, "seconds": 0, "violations": []}
-        counts = Counter(before["counts"]) + self.counts
-        entry = {**key, "counts": dict(sorted(counts.items())), "violations": before["violations"] + self.violations}
-        entry["seconds"] = round(before["seconds"] + time.monotonic() - self.began)
-        others = [one for one in self.entries if one not in same]
-        files.atomic_write(
-            self.path,
-            (
-                json.dumps({"attack": self.name, "next": self.next, "campaigns": [*others, entry]}, indent=1) + "\n"
-            ).encode(),
-        )
-        self.written = time.monotonic()
+        now = time.monotonic()
+        self.seconds, self.written = round(self.seconds + now - self.written, 1), now
+        entry = {**self.key, "cases": self.cases, "counts": dict(sorted(self.counts.items()))}
+        entry |= {"violations": self.violations, "seconds": self.seconds, "facts": self.facts}
+        record = {"attack": self.name, "next": self.next, "campaigns": [*self.others, *([entry] if self.cases else [])]}
+        files.atomic_write(self.path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
 
     def end(self) -> None:
         """Prints the counts and exits: with 1 after any violation."""
         self.write()
-        shares = ", ".join(f"{kind} {count}" for kind, count in sorted(self.counts.items()))
+        shares = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(self.counts.items()))
         took = time.monotonic() - self.began
-        print(f"{self.done} attempts, {len(self.violations)} violations in {took:.0f} s ({shares})", flush=True)
+        print(f"{self.cases:,} cases, {len(self.violations)} violations in {took:,.0f} s ({shares})", flush=True)
         raise SystemExit(bool(self.violations))

@@ -1,10 +1,14 @@
-"""Damage any file of a finished or interrupted run or race, use it, and compare with the undamaged one.
+"""Damage any file of a finished or interrupted run, race or sweep, use it, and compare with the undamaged one.
 
     python -m benchmarks.attack.corruption --count 20000
 
 Flipped bits, cuts (half of them at the end of a line), files swapped or replaced by those of another run, zeros,
 repeated and deleted pieces, and missing files. A command must then refuse in one sentence or give what it gave before.
 An older checkpoint may stand in for a damaged one if a warning says so, and the results are those of the older one.
+
+    python -m benchmarks.attack.corruption --again
+
+does the damage of all violations on record ten times more; those that are mended then count as mended.
 """
 
 import contextlib
@@ -20,14 +24,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import elman
+from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.children import Outcome, Worker, command, import_everything, in_child
-from benchmarks.attack.tally import Tally, parser
 from elman.comparison.worker_process import train_alone
 from elman.comparison.workers import ForkingWorker
 from elman.figures.figure import Figure
 from elman.runs import Run
 
 INTERRUPTED_AT = 6  # of 12 steps
+REPETITIONS = 10  # of a violation; each damages another part of the same file in the same way
 SECONDS = 120.0  # a command that takes longer hangs
 VERBS = (4, 4, 1)  # how often each command comes: the last takes as long as all others
 NEWLINE = ord("\n")
@@ -71,6 +76,13 @@ RACE = {
     "trials": 1,
     "recipe": {"data": {"train": "text.txt", "test_fraction": 0.1}, "training": {"batch_size": 8}, "device": "cpu"},
 }
+SWEEP = {
+    "settings": {"training.learning_rate": "log(1e-3,1)", "model.hidden_size": [4, 8]},
+    "search": "random",
+    "trials": 3,
+    "recipe": {**RECIPES["classify"], "training": {**TRAINING, "max_steps": 6}, "device": "cpu"},
+}
+SEVERAL = {"race": ("compare", RACE), "sweep": ("sweep", SWEEP)}  # trainings in a folder: the command and its settings
 TIMED = ("seconds", "per_second", "peak_bytes", "clock", "speed")  # parts of names of what tells the time
 
 
@@ -106,7 +118,7 @@ class Target(NamedTuple):
 
 
 def build(place: Path, kinds: Sequence[str]) -> list[Target]:
-    """Every kind of run twice, on two texts: interrupted and finished; and a race."""
+    """Every kind of run twice, on two texts: interrupted and finished; and a race and a sweep."""
     recipes = {kind: recipe for kind, recipe in RECIPES.items() if kind in kinds}
     found = []
     for number, name in enumerate(("one", "two")):
@@ -120,10 +132,8 @@ def build(place: Path, kinds: Sequence[str]) -> list[Target]:
                     for report in elman.iterate(settings, run=f"{kind} {state}"):
                         if state == "interrupted" and report.kind == "save" and report.step >= INTERRUPTED_AT:
                             break
-            if "race" in kinds:
-                Path("race.yaml").write_text(json.dumps(RACE))  # JSON is YAML
-                race = in_child(lambda: in_one_process(["compare", "race.yaml", "--run", "race"]), here, 600)
-                assert race.code == 0, race.err
+            for kind in SEVERAL.keys() & set(kinds):
+                build_several(kind, here)
     for kind, recipe in recipes.items():
         answer: tuple[str, ...] = (
             "generate",
@@ -150,11 +160,22 @@ def build(place: Path, kinds: Sequence[str]) -> list[Target]:
             Target(kind, place / "one" / f"{kind} {state}", place / "two" / f"{kind} {state}", commands)
             for state in ("interrupted", "finished")
         ]
-    if "race" not in kinds:
-        return found
-    commands = {"eval": ("eval", "RUN/rnn/seed-1", "--json")}
-    commands["report"] = ("compare", "--run", "RUN", "--resume", "--json", "--workers", "1")
-    return [*found, Target("race", place / "one" / "race", place / "two" / "race", commands)]
+    for kind, (verb, _) in SEVERAL.items():
+        if kind in kinds:
+            one = "rnn/seed-1" if kind == "race" else "trial-001"
+            again = (verb, "--run", "RUN", "--resume", "--json", "--workers", "1")
+            commands = {"eval": ("eval", f"RUN/{one}", "--json"), "report": again}
+            found.append(Target(kind, place / "one" / kind, place / "two" / kind, commands))
+    return found
+
+
+def build_several(kind: str, place: Path) -> None:
+    """A finished race or sweep in a folder of that name."""
+    verb, settings = SEVERAL[kind]
+    (place / f"{kind}.yaml").write_text(json.dumps(settings))  # JSON is YAML
+    words = [verb, f"{kind}.yaml", "--run", kind, "--workers", "1"]
+    ended = in_child(lambda: in_one_process(words), place, 600)
+    assert ended.code == 0, ended.err
 
 
 def use(worker: Worker, target: Target, verb: str, folder: Path) -> tuple[Outcome, Any]:
@@ -256,17 +277,18 @@ MUTATIONS: dict[str, Callable[[bytes, random.Random], bytes]] = {
 }
 
 
-def damage(run: Path, other: Path, dice: random.Random) -> tuple[str, str]:
-    """Damages one file of a run; returns how and which."""
+def damage(run: Path, other: Path, dice: random.Random, kind: str = "", name: Path | str = "") -> tuple[str, str]:
+    """Damages one file of a run, in this way if one is given; returns how and which."""
     names = files_of(run)
-    name, kind = dice.choice(names), dice.choice([*MUTATIONS, *MUTATIONS, "swap", "replace", "delete"])
+    if not kind:
+        name, kind = dice.choice(names), dice.choice([*MUTATIONS, *MUTATIONS, "swap", "replace", "delete"])
     path = run / name
     data = path.read_bytes()
     if kind == "delete" or not data:
         path.unlink()
         return "delete", str(name)
-    if kind == "swap":
-        second = run / dice.choice(names)
+    if kind.startswith("swap"):
+        second = run / (kind.removeprefix("swap with ") if " " in kind else dice.choice(names))
         path.write_bytes(second.read_bytes())
         second.write_bytes(data)
         return f"swap with {second.relative_to(run)}", str(name)
@@ -292,7 +314,7 @@ def without_newest(run: Path, names: Sequence[str]) -> bool:
 def references(worker: Worker, target: Target, verb: str, folder: Path) -> list[Any]:
     """What a command gives on the undamaged folder, and after the loss of the newest checkpoints."""
     found = []
-    for lost in ((), (), ("best",), ("last",), ("best", "last"), ("rnn/seed-1/best",)):
+    for lost in ((), (), ("best",), ("last",), ("best", "last"), ("rnn/seed-1/best",), ("trial-001/best",)):
         copy(target, folder)
         if not lost or without_newest(folder / "run", lost):
             ended, result = use(worker, target, verb, folder)
@@ -316,34 +338,53 @@ def judge(ended: Outcome, result: Any, expected: list[Any]) -> str:
 ALLOWED = {"refused", "identical", "older checkpoint, with a warning"}
 
 
+class Cases:
+    """Damaged copies of targets in one folder, used by one worker."""
+
+    def __init__(self, targets: list[Target], folder: Path):
+        self.targets, self.folder, self.worker = targets, folder, Worker(in_one_process)
+        self.expected: dict[tuple[str, str], list[Any]] = {}
+
+    def numbered(self, number: int, seed: int) -> dict[str, Any]:
+        dice = random.Random(f"{seed}/{number}")
+        target = self.targets[dice.randrange(len(self.targets))]
+        verb = dice.choices(list(target.commands), VERBS[: len(target.commands)])[0]
+        return {"case": number, **self.one(target, verb, dice)}
+
+    def one(self, target: Target, verb: str, dice: random.Random, kind: str = "", name: str = "") -> dict[str, Any]:
+        """What was done, and the outcome."""
+        key = target.place.name, verb
+        if key not in self.expected:
+            self.expected[key] = references(self.worker, target, verb, self.folder)
+        copy(target, self.folder)
+        kind, name = damage(self.folder / "run", target.other, dice, kind, name)
+        ended, result = use(self.worker, target, verb, self.folder)
+        outcome = judge(ended, result, self.expected[key])
+        words = {"run": target.place.name, "file": name, "damage": kind, "command": verb}
+        return {**words, "outcome": outcome, "said": ended.err[-500:]}
+
+    def mended(self, violation: dict[str, Any]) -> bool:
+        target = next(one for one in self.targets if one.place.name == violation["run"])
+        how = violation["command"], random.Random(1), violation["damage"], violation["file"]
+        return all(self.one(target, *how)["outcome"] in ALLOWED for _ in range(REPETITIONS))
+
+
 def main() -> None:
-    reader = parser(__doc__, count=20_000)
-    known = [*RECIPES, "race"]
-    reader.add_argument("--kinds", nargs="+", default=known, choices=known, help="of runs (default: all)")
+    reader = parser("corruption", __doc__, count=20_000, kinds=[*RECIPES, *SEVERAL], seed=1)
+    reader.add_argument("--again", action="store_true", help="do the violations on record again, and nothing else")
     options = reader.parse_args()
     import_everything()
-    tally, worker = Tally("corruption", options), Worker(in_one_process)
+    campaign = Campaign(options)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
-        targets, folder = build(Path(place), options.kinds), Path(place) / "work"
-        known_results: dict[tuple[int, str], list[Any]] = {}
-        for number in tally.numbers():
-            dice = random.Random(f"{options.seed}/{number}")
-            chosen = dice.randrange(len(targets))
-            target = targets[chosen]
-            verb = dice.choices(list(target.commands), VERBS[: len(target.commands)])[0]
-            if (chosen, verb) not in known_results:
-                known_results[chosen, verb] = references(worker, target, verb, folder)
-            copy(target, folder)
-            kind, name = damage(folder / "run", target.other, dice)
-            ended, result = use(worker, target, verb, folder)
-            outcome = judge(ended, result, known_results[chosen, verb])
-            failure = None
-            if outcome not in ALLOWED:
-                words = {"case": number, "run": target.place.name, "file": name, "damage": kind, "command": verb}
-                failure = {**words, "outcome": outcome, "said": ended.err[-500:]}
-            tally.count(outcome, failure)
-        worker.close()
-    tally.end()
+        cases = Cases(build(Path(place), options.kinds), Path(place) / "work")
+        if options.again:
+            campaign.repeat(cases.mended)
+            return
+        for number in campaign.numbers():
+            found = cases.numbered(number, options.seed)
+            campaign.tally(found["outcome"], *([] if found["outcome"] in ALLOWED else [found]))
+        cases.worker.close()
+    campaign.end()
 
 
 if __name__ == "__main__":

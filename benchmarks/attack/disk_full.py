@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.attack.attempts import Attempt, Ended, Operations, fail, warm_up
-from benchmarks.attack.campaign import Campaign
+from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.kills import Attacked
 from benchmarks.attack.kinds import BRIEF
 
@@ -195,7 +195,7 @@ KINDS = ("full", "tmpfs", "read-only", "deleted", "together", "clock", "cache")
 
 
 def main() -> None:
-    campaign = Campaign("disk_full", __doc__, 10**6, list(KINDS))
+    campaign = Campaign(parser("disk_full", __doc__, 10**6, KINDS).parse_args())
     warm_up()
     with tempfile.TemporaryDirectory() as place:
         disturbances = Disturbances(Path(place))

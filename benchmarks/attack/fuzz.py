@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.attack.campaign import Campaign
+from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.folders import folder_kinds
 from benchmarks.attack.inputs import Kind, data_kinds
 from elman.errors import ElmanError
@@ -137,7 +137,7 @@ def main() -> None:
         name: partial(_ignoring, make) for name, make in data_kinds().items()
     }
     builders |= folder_kinds()
-    campaign = Campaign("fuzz", __doc__, 250_000, [*builders])
+    campaign = Campaign(parser("fuzz", __doc__, 250_000, [*builders]).parse_args())
     seen: Counter[tuple[str, str]] = Counter()
     with TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None) as place:
         home = Path(place)
@@ -153,7 +153,7 @@ def main() -> None:
             name = min(kinds, key=lambda one: done[one] / kinds[one].share)
             first = campaign.next.get(name, 0)
             part = int(campaign.count * kinds[name].share / sum(kind.share for kind in kinds.values())) + 1
-            most = min(part, BATCH, campaign.count - campaign.done)
+            most = min(part, BATCH, campaign.count - campaign.cases)
             after, read, refused, violations = batch(kinds[name], name, first, most, home / f"{name} inputs")
             done[name] += after - first
             campaign.next[name] = after

@@ -8,7 +8,6 @@ program, write outside of its folder, read a file of others, take more than 1 GB
 it refuses what the list says it must refuse, in one sentence.
 """
 
-import json
 import os
 import random
 import re
@@ -22,10 +21,10 @@ from typing import Any
 
 import elman
 from benchmarks.attack import hostile_contents, hostile_others, hostile_runs
+from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.children import Outcome, command, import_everything, in_child
-from benchmarks.attack.corruption import RACE, RECIPES, in_one_process, write_data
+from benchmarks.attack.corruption import RECIPES, build_several, in_one_process, write_data
 from benchmarks.attack.hostile_runs import HARMLESS, REFUSED, Case, outside
-from benchmarks.attack.tally import Tally, parser
 
 SECONDS, BYTES = 10.0, 10**9
 DENIED: tuple[str, ...] = (
@@ -125,7 +124,8 @@ class Watch:
 
     def _allowed(self, where: str) -> bool:
         inside = any(where == place or where.startswith(place + os.sep) for place in self.allowed)
-        return inside or where.startswith("/dev/") or where.endswith((".out", ".err"))
+        device = where.startswith("/dev/") and not where.startswith("/dev/shm/")  # where the attack itself may be
+        return inside or device or where.endswith((".out", ".err"))
 
     def _of_others(self, where: str) -> bool:
         """The secret, and what a config would have us read; a link that the case placed in the run may be read
@@ -149,9 +149,7 @@ def build_bases(place: Path, wanted: Sequence[str]) -> dict[str, Path]:
         ended = in_child(command("export", f"{kind} run", "--to", kind), place, 60)
         assert not ended.code, ended.err
     if "race" in wanted:
-        Path("race.yaml").write_text(json.dumps(RACE))  # JSON is YAML
-        ended = in_child(lambda: in_one_process(["compare", "race.yaml", "--run", "race"]), place, 300)
-        assert not ended.code, ended.err
+        build_several("race", place)
     return {kind: place / kind for kind in wanted}
 
 
@@ -223,7 +221,7 @@ def _contents(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    reader = parser(__doc__, count=10**6)
+    reader = parser("hostile", __doc__, count=10**6, seed=1)
     reader.add_argument("--list", action="store_true", help="print the cases and their expected answers, and exit")
     reader.add_argument("--every", type=int, default=1, help="take each so many-th case only (default: %(default)s)")
     reader.add_argument("--only", default="", help="take cases whose name has this in it")
@@ -242,18 +240,19 @@ def main() -> None:
                 print(f"{case.name!a} ({' '.join(case.command)}): {case.expected}")
             return
         options.count = min(options.count, len(chosen))
-        tally = Tally("hostile", options)
-        most = tally.facts
-        for number in tally.numbers():
+        campaign = Campaign(options)
+        campaign.dice.shuffle(chosen)  # so that one that runs out of time has seen every class
+        most = campaign.facts
+        for number in campaign.numbers():
             case = chosen[number]
             ended, wrong = attack(case, bases, Path(place) / "work")
             outcome = "wrong" if wrong else "refused" if ended.code else "harmless"
             most["seconds of the slowest"] = max(most.get("seconds of the slowest", 0), round(ended.seconds, 2))
             most["megabytes of the largest"] = max(most.get("megabytes of the largest", 0), ended.memory // 10**6)
             failure = {"case": case.name[:200], "wrong": wrong, "code": ended.code, "said": ended.err[-400:]}
-            tally.count(outcome, failure if wrong else None)
+            campaign.tally(outcome, *([failure] if wrong else []))
         os.chdir("/")
-    tally.end()
+    campaign.end()
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def _socket(path: Path, _: Path) -> None:
 
 
 def _sparse(path: Path, kept: Path) -> None:
-    shutil.copyfile(kept, path)
+    path.write_bytes(kept.read_bytes() if kept.is_file() else b"")
     os.truncate(path, 2**40)
 
 

@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 
 from benchmarks.attack.attempts import Act, Attempt, Ended, Operations, warm_up
-from benchmarks.attack.campaign import Campaign
+from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.kinds import BRIEF, KINDS, LONG, left
 
 KILLS = 8  # of one piece of work at the most, then it may end
-ATTACKED = [*LONG, *BRIEF, "race", "predict"]
+ATTACKED = [*LONG, *BRIEF, "race", "sweep", "predict"]
 
 
 class Attacked:
@@ -88,7 +88,7 @@ def kill_once(attacked: Attacked, campaign: Campaign, number: int) -> None:
 
 
 def main() -> None:
-    campaign = Campaign("kills", __doc__, 1000, ATTACKED)
+    campaign = Campaign(parser("kills", __doc__, 1000, ATTACKED).parse_args())
     warm_up()
     with tempfile.TemporaryDirectory() as place:
         attacked = [Attacked(name, Path(place) / name / "work") for name in campaign.kinds]

@@ -92,8 +92,21 @@ RACE = {
         "generation": {"max_tokens": 5},
     },
 }
+# As many trials as it takes until some are pruned; each proposal uses the outcomes of all before
+SWEEP: dict[str, Any] = {
+    "settings": {"training.learning_rate": "log(1e-4,1)", "model.hidden_size": [4, 8]},
+    "search": "random",
+    "trials": 8,
+    "concurrent": 1,
+    "recipe": {
+        "device": "cpu",
+        **BRIEF["classify"],
+        "training": {"batch_size": 8, "max_steps": 2, "evaluate_every": 1, "save_every": 2},
+    },
+}
 # Two megabytes of checkpoints
 LARGE = {**STREAM, "model": {"type": "lstm", "hidden_size": 96}, "training": {**SHORT, "sequence_length": 12}}
+MEASURED = "usage.json"  # what a training took, by the race around it: not known where that is killed as it ends
 CLOCKED = ("per_second", "seconds", "clock", "started", "peak_bytes")
 
 
@@ -138,6 +151,14 @@ def _race() -> Kind:
     return Kind(prepare, ("compare", "race.yaml", "--run", "OUT", "--resume", "--workers", "1"), "race")
 
 
+def _sweep() -> Kind:
+    def prepare() -> None:
+        write_data()
+        Path("sweep.yaml").write_text(json.dumps(SWEEP))
+
+    return Kind(prepare, ("sweep", "sweep.yaml", "--run", "OUT", "--resume", "--workers", "1"), "sweep")
+
+
 def _prediction() -> Kind:
     def prepare() -> None:
         import elman
@@ -149,7 +170,7 @@ def _prediction() -> Kind:
 
 
 KINDS: dict[str, Kind] = {name: _training(recipe) for name, recipe in {**LONG, **BRIEF}.items()}
-KINDS |= {"large": _training(LARGE), "race": _race(), "predict": _prediction()}
+KINDS |= {"large": _training(LARGE), "race": _race(), "sweep": _sweep(), "predict": _prediction()}
 
 
 def left(out: Path, plots: bool = True) -> dict[str, Any]:
@@ -160,20 +181,22 @@ def left(out: Path, plots: bool = True) -> dict[str, Any]:
     older -= {newest for shelf in shelves if (newest := CheckpointFolder(shelf).newest())}
     kept = [path for path in sorted(out.rglob("*")) if not older & {path, *path.parents}]
     kept = [path for path in kept if plots or path.parent.name != "plots"]  # which show the name of their folder
-    return {str(path.relative_to(out)): _settled(path) for path in kept}
+    return {str(path.relative_to(out)): _settled(path) for path in kept if path.name != MEASURED}
 
 
 def _settled(path: Path) -> Any:
     """The contents of a file as far as they do not depend on when it was written."""
-    if path.is_dir() or path.name in ("lock", "train.log", "environment.json", "usage.json", "speed.json"):
+    if path.is_dir() or path.name in ("lock", "train.log", "environment.json", "speed.json"):
         return None
     if path.name in ("report.html", "results.parquet") or (path.parent.name == "plots" and path.parts[1] == "race"):
         return None  # which show the speed
+    if path.match("sweep/plots/*"):
+        return None  # which show the command, with the name of the folder
     if path.suffix not in (".json", ".jsonl"):
         return path.read_bytes()
     text = path.read_text()
     if path.name == "manifest.json":
-        return sorted(json.loads(text)["files"])
+        return sorted({*json.loads(text)["files"]} - {MEASURED})
     found: Any = [json.loads(one) for one in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
     if path.name == "facts.json":
         found.pop("metrics", None)  # a position in a file with times

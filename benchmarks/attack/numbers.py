@@ -6,7 +6,6 @@ A run is usable if `eval`, `predict` or `score` and, for language models, `gener
 is NaN. Where scores are far worse than those of guessing, the output must say that training diverged.
 """
 
-import argparse
 import io
 import json
 import math
@@ -14,19 +13,19 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.reporting import write
+from benchmarks.attack.campaign import Campaign, parser
 from elman.cli.main import main
 
 LIMIT = 60  # seconds of one command
 FAR = 30  # nats, or squared errors of the mean answer: worse than any guessing
 WORDS = ("the", "cat", "dog", "sees", "likes", "a", "big", "bird")
+FINE = ("usable", "refused")
 SPLITS = ("train", "valid", "test")
 
 Example = tuple[str, str]  # a text, and its label, tag of each word, translation or number
@@ -203,37 +202,32 @@ def every() -> list[tuple[str, str]]:
     return [(task, case) for task, case in product(TASKS, CASES) if TASKS[task].answer or "answer" not in case]
 
 
-def run_all(pairs: list[tuple[str, str]], show: bool = True) -> dict[str, list[str]]:
-    """The (task, case) pairs that ended in each way."""
-    found: dict[str, list[str]] = {}
+def attack_in_folder(pair: tuple[str, str]) -> tuple[str, str]:
+    """How a (task, case) pair ended, in a folder of its own; and what was said."""
+    name, kind = pair
     here = Path.cwd()
-    for name, kind in pairs:
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            try:
-                end, said = attack(TASKS[name], CASES[kind], Path(folder))
-            finally:
-                os.chdir(here)
-        found.setdefault(end, []).append(f"{name}: {kind}")
-        if show:
-            print(f"{name}: {kind}: {end}  {said[:4000]}", flush=True)
-    return found
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            return attack(TASKS[name], CASES[kind], Path(folder))
+        finally:
+            os.chdir(here)
 
 
 def whole() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="tasks or cases whose name contains this")
-    options = parser.parse_args()
-    start = time.monotonic()
+    reader = parser("numbers", __doc__, count=10**6, seed=1)
+    reader.add_argument("--only", default="", help="tasks or cases whose name contains this")
+    options = reader.parse_args()
     pairs = [pair for pair in every() if options.only in ": ".join(pair)]
-    found = run_all(pairs)
-    counts = {end: len(names) for end, names in found.items()}
-    wrong = list(chain(*(names for end, names in found.items() if end not in ("usable", "refused"))))
-    print(counts)
-    if not options.only:
-        figures = {"cases": len(pairs), "ends": counts, "refused": found.get("refused", []), "wrong": wrong}
-        write("attack-numbers", {**figures, "seconds": round(time.monotonic() - start)})
-    sys.exit(bool(wrong))
+    options.count = min(options.count, len(pairs))
+    campaign = Campaign(options)
+    for number in campaign.numbers():
+        end, said = attack_in_folder(pairs[number])
+        about = ": ".join(pairs[number])
+        campaign.tally(end, *([] if end in FINE else [f"{about}: {said[-2000:]}"]))
+        if end == "refused":
+            campaign.facts.setdefault("refused", []).append(f"{about}: {said}")
+    campaign.end()
 
 
 if __name__ == "__main__":

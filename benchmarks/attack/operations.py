@@ -12,12 +12,12 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.attack.attempts import Operations, warm_up
-from benchmarks.attack.campaign import Campaign
+from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.kills import Attacked
 from benchmarks.attack.kinds import BRIEF
 
 EVERY = 10**6
-ATTACKED = [*BRIEF, "race", "predict"]
+ATTACKED = [*BRIEF, "race", "sweep", "predict"]
 
 
 def kill_at(attacked: Attacked, number: int) -> list[str] | None:
@@ -33,7 +33,7 @@ def kill_at(attacked: Attacked, number: int) -> list[str] | None:
 
 
 def main() -> None:
-    campaign = Campaign("operations", __doc__, EVERY, ATTACKED)
+    campaign = Campaign(parser("operations", __doc__, EVERY, ATTACKED).parse_args())
     sampled, share = campaign.count < EVERY, -(-campaign.count // len(campaign.kinds))
     warm_up()
     with tempfile.TemporaryDirectory() as place:

@@ -5,14 +5,17 @@ Resumed to its end, it has the weights of an undisturbed one.
     python -m benchmarks.attack.ranks --count 100
 
 Ranks are killed, stopped, slowed down and asked to end (SIGTERM, SIGHUP, SIGINT); so is torchrun's agent. With the
-right to make network namespaces, two agents in one each are cut off from each other (the link goes down, or loses all
-packets). The agents are torch's, forked from a process with all modules imported.
+right to make network namespaces, two agents in one each are cut off from each other: the link goes down from when both
+ranks run until they have ended. The agents are torch's, forked from a process with all modules imported. One that gets
+a signal before it handles signals, which is before it has started a rank, must end by it and leave nothing behind. A
+rank that is stopped when training has ended, and the other has left, is continued: nobody waits for it.
 """
 
 import ctypes
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +23,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +31,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.attack.campaign import Campaign
+from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.kinds import left, write_data
 
 RECIPE: dict[str, Any] = {
@@ -39,10 +43,17 @@ RECIPE: dict[str, Any] = {
     "generation": {"max_tokens": 5},
 }
 RECIPE["training"] |= {"save_every": 7, "schedule": "cosine", "optimizer": "adamw"}
-PATIENT = 8  # seconds that a rank waits for the other while it is disturbed
-HANG = 900.0  # seconds after which a job that has not ended hangs; torch waits up to 300 seconds for another node
+PATIENT = 4  # seconds that a rank waits for the other in a step while it is disturbed; 30 times that while it saves
+NODES = {"join_timeout": 300, "read_timeout": 20}  # seconds that torch's agents wait for each other
+HANG = 900.0  # seconds after which a job that has not ended hangs
 FAULTS = 6  # of one run at the most, then it may end
-MESSAGES = ("elman: ", "continue with:", "the process that started this one has ended", "failed (exitcode")
+MESSAGES: tuple[str, ...] = (
+    "elman: ",
+    "continue with:",
+    "the process that started this one has ended",
+    "failed (exitcode",
+)
+MESSAGES += ("got signal: ",)  # of torch's agent, where its ranks had not begun to handle signals
 CLONE_NEWNET = 0x40000000
 SPACES = {"elman-a": "10.213.77.1", "elman-b": "10.213.77.2"}
 ADDRESSES = [*SPACES.values()]
@@ -56,13 +67,18 @@ class Job:
         self.log.write_bytes(b"")
         for path in self._ranks.glob("*"):
             path.unlink()
-        self.began = False  # its ranks
+        self.unheard = 0  # a signal that was sent to an agent which had no handler for it yet
         self.agents = [self._fork(patience, spaces, node) for node in range(max(1, len(spaces)))]
         self.codes: dict[int, int] = {}
 
     @property
     def _ranks(self) -> Path:
         return self.folder.parent / "ranks"
+
+    @property
+    def began(self) -> bool:
+        """Whether a rank of it has run."""
+        return any(self._ranks.iterdir())
 
     def _fork(self, patience: int, spaces: tuple[str, ...], node: int) -> int:
         agent = os.fork()
@@ -106,14 +122,25 @@ class Job:
                 ours = os.getpgid(process) in self.agents  # else the number is another process's by now
                 if ours and "zombie" not in Path(f"/proc/{process}/status").read_text():
                     found[int(path.name)] = process
-        self.began |= bool(found)
         return found
+
+    def waits_for_last(self) -> bool:
+        """Whether training has ended, and nothing is left of it but a rank that is stopped."""
+        if len(ranks := [*self.ranks().values()]) != 1 or b"\nended: " not in self.log.read_bytes():
+            return False
+        with suppress(OSError):
+            return "State:\tT" in Path(f"/proc/{ranks[0]}/status").read_text()
+        return False
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        """Waits for something, or for its end; not for ever."""
+        end = time.monotonic() + HANG
+        while not reached() and not self.ended() and time.monotonic() < end:
+            time.sleep(0.01)
 
     def wait(self) -> bool:
         """Whether it ended in time; else it is killed."""
-        until = time.monotonic() + HANG
-        while not self.ended() and time.monotonic() < until:
-            time.sleep(0.02)
+        self.until(lambda: False)
         in_time = self.ended()
         self.kill()
         return in_time
@@ -128,23 +155,25 @@ class Job:
 
 def _launch(folder: Path, spaces: tuple[str, ...], node: int) -> None:
     """What `torchrun` does, but that ranks are forked."""
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    from torch.distributed.launcher import api
 
-    config = LaunchConfig(
+    patient = partial(api.LocalElasticAgent, exit_barrier_timeout=2 * PATIENT)  # instead of 300 seconds
+    api.LocalElasticAgent = patient  # type: ignore[assignment,misc]
+    config = api.LaunchConfig(
         min_nodes=max(1, len(spaces)),
         max_nodes=max(1, len(spaces)),
         nproc_per_node=1 if spaces else 2,
         run_id=folder.name,
         rdzv_backend="c10d",
         rdzv_endpoint=f"{ADDRESSES[0]}:29533" if spaces else "127.0.0.1:0",
-        rdzv_configs={"is_host": node == 0} if spaces else {},
+        rdzv_configs={"is_host": node == 0, **NODES} if spaces else {},
         max_restarts=0,
         monitor_interval=0.1,
         start_method="fork",
         local_addr=ADDRESSES[node] if spaces else "127.0.0.1",
-        shutdown_timeout=PATIENT,
+        shutdown_timeout=2 * PATIENT,
     )
-    elastic_launch(config, _rank)(str(folder))
+    api.elastic_launch(config, _rank)(str(folder))
 
 
 def _rank(folder: str) -> None:
@@ -206,19 +235,27 @@ def _signal(number: int, agent: bool = False) -> Callable[[Job, random.Random], 
     def act(job: Job, dice: random.Random) -> None:
         targets = [one for one in job.agents if one not in job.codes] if agent else [*job.ranks().values()]
         if targets:
-            with suppress(ProcessLookupError):
-                os.kill(dice.choice(targets), number)
+            target = dice.choice(targets)
+            with suppress(ProcessLookupError, FileNotFoundError):
+                job.unheard = number if agent and not _handles(target, number) else 0
+                os.kill(target, number)
 
     return act
+
+
+def _handles(process: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, by the mask of those that it catches."""
+    caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    return bool(caught and int(caught[1], 16) >> (number - 1) & 1)
 
 
 def _slow(job: Job, dice: random.Random) -> None:
     """A rank runs a fifth of the time for a while."""
     for _ in range(dice.randint(2, 8)):
+        slowed = [*job.ranks().values()][:1]  # the same one is continued, whoever comes meanwhile
         for number, pause in ((signal.SIGSTOP, 0.2), (signal.SIGCONT, 0.05)):
-            ranks = [*job.ranks().values()]
             with suppress(ProcessLookupError):
-                for process in ranks[:1]:
+                for process in slowed:
                     os.kill(process, number)
             time.sleep(pause)
 
@@ -245,21 +282,35 @@ KINDS: dict[str, Fault] = {
 
 def disturb(run: Path, fault: Fault, moment: float, dice: random.Random) -> str:
     """What went wrong, if anything, after one fault at so many seconds."""
-    job = Job(run, PATIENT, fault.spaces)
+    job, before = Job(run, PATIENT, fault.spaces), _files(run)
+    if fault.spaces:  # before, torch's agents look for each other, and wait as long as torch wants
+        job.until(lambda: len(job.ranks()) == len(fault.spaces))
     begun = time.monotonic()
-    while time.monotonic() - begun < moment and not job.ended():
-        time.sleep(0.01)
+    job.until(lambda: time.monotonic() - begun >= moment)
     fault.act(job, dice)
-    in_time = job.wait()
+    if fault is KINDS["stop a rank"]:
+        job.until(job.waits_for_last)
+        for process in job.ranks().values():
+            os.kill(process, signal.SIGCONT)
     if fault.spaces:
+        job.until(lambda: not job.ranks())
         _connected(True)
+    in_time = job.wait()
     said = job.log.read_text(errors="replace")
     if not in_time:
         return f"does not end: {_told(said)}"
-    alone = not job.began and fault is KINDS["kill the agent"]  # nobody was left to say anything
-    if any(job.codes.values()) and not alone and not any(words in said for words in MESSAGES):
+    number = signal.SIGKILL if fault is KINDS["kill the agent"] else job.unheard
+    if (run / "results.json").exists():
+        return ""  # it finished all the same; whether rightly, is seen at the end
+    if number and not job.began and {*job.codes.values()} == {-number}:  # nobody was left to say anything
+        return "" if _files(run) == before else f"an agent that had not begun left {_files(run) - before}"
+    if any(job.codes.values()) and not any(words in said for words in MESSAGES):
         return f"exit codes {[*job.codes.values()]} without a message: {_told(said)}"
     return ""
+
+
+def _files(run: Path) -> set[Path]:
+    return {*run.rglob("*")}
 
 
 def finish(run: Path, spaces: tuple[str, ...] = ()) -> str:
@@ -303,7 +354,7 @@ def attack(campaign: Campaign, place: Path) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # namespaces are removed then too
-    campaign = Campaign("ranks", __doc__, 100, [*KINDS])
+    campaign = Campaign(parser("ranks", __doc__, 100, [*KINDS]).parse_args())
     with namespaces(any(KINDS[one].spaces for one in campaign.kinds)) as made, TemporaryDirectory() as place:
         if not made:
             campaign.kinds = [one for one in campaign.kinds if not KINDS[one].spaces]

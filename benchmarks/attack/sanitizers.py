@@ -1,9 +1,11 @@
-"""Run the laws of the native engines with all generated C++ under AddressSanitizer and UndefinedBehaviorSanitizer.
+"""Run the laws of all compiled C++ under sanitizers: AddressSanitizer with UndefinedBehaviorSanitizer, ThreadSanitizer.
 
     python -m benchmarks.attack.sanitizers
 
-The compiler gets the flags of the sanitizers by CXX, and Python the library of the first by LD_PRELOAD, so that memory
-of torch and numpy is guarded as well. Any access outside of an array, and any undefined operation, ends the process.
+That is every registered layer, cell and model that has machine code: generated steps and sequences, packing, matrix
+products, sampling, n-gram tables. The rows of a batch are divided among three threads wherever threads are used at all.
+The compiler gets the flags of the sanitizers by CXX, and Python their library by LD_PRELOAD, so that memory of torch
+and numpy is guarded as well. Any access outside of an array, any undefined operation and any data race is a violation.
 """
 
 import os
@@ -12,57 +14,91 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
-from benchmarks.attack.tally import Tally, parser
+from benchmarks.attack.campaign import Campaign, parser
 
-FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
-FOUND = re.compile(r"AddressSanitizer|runtime error:")
-LIBRARIES = ("libasan.so", "libstdc++.so")  # the second for exceptions, which the first looks for
-LAWS = (  # the shortest first, for a small time budget
-    "tests/models/ngram/test_ngram_tables.py",
-    "tests/compiler/cpu/test_step_programs.py",
-    "tests/generation/test_native_engine.py",
+
+class Sanitizer(NamedTuple):
+    flags: str
+    libraries: tuple[str, ...]
+    options: dict[str, str]
+
+
+# libstdc++ for exceptions, which the library of the first looks for
+SANITIZERS = {
+    "address": Sanitizer(
+        "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer",
+        ("libasan.so", "libstdc++.so"),
+        {"ASAN_OPTIONS": "detect_leaks=0:exitcode=99"},
+    ),
+    "thread": Sanitizer("-fsanitize=thread -fno-omit-frame-pointer", ("libtsan.so",), {"TSAN_OPTIONS": "exitcode=66"}),
+}
+FOUND = re.compile(r"(Address|Thread)Sanitizer|runtime error:")
+THREADED = (  # the shortest first, for a small time budget
     "tests/recurrence/test_compiled_cpp.py",
     "tests/compiler/cpu/test_sequence_programs.py",
-    "tests/laws/test_native_laws.py",
     "tests/laws/test_compiled_laws.py",
 )
+LAWS = {
+    "address": (
+        "tests/models/ngram/test_ngram_tables.py",
+        "tests/compiler/cpu/test_step_programs.py",
+        "tests/generation/test_native_engine.py",
+        *THREADED,
+        "tests/laws/test_native_laws.py",
+    ),
+    "thread": THREADED,
+}
+GROWS = (
+    "tests/generation/test_native_engine.py::test_a_long_text_takes_no_more_memory_than_a_short_one"  # sanitizers do
+)
+RUN = """
+import sys, pytest, torch
+from elman.compiler.cpu import runtime
+runtime.MIN_THREAD_WORK = 1
+torch.get_num_threads = lambda: 3
+sys.exit(pytest.main(sys.argv[1:]))
+"""
 ROOT = Path(__file__).parents[2]
 
 
-def environment() -> dict[str, str] | None:
+def environment(name: str = "address") -> dict[str, str] | None:
     """Variables with which compiled code is checked; None where the compiler is not GCC with its sanitizers."""
-    compiler = os.environ.get("CXX") or "c++"
+    compiler, sanitizer = os.environ.get("CXX") or "c++", SANITIZERS[name]
     if sys.platform != "linux" or shutil.which(compiler) is None:
         return None
     paths = []
-    for name in LIBRARIES:
-        told = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
+    for library in sanitizer.libraries:
+        told = subprocess.run([compiler, f"-print-file-name={library}"], capture_output=True, text=True, check=False)
         paths.append(told.stdout.strip())
     if not all(Path(path).is_absolute() for path in paths):
         return None
-    variables = {"CXX": f"{compiler} {FLAGS}", "LD_PRELOAD": " ".join(paths), "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **variables, "ASAN_OPTIONS": "detect_leaks=0:exitcode=99"}
+    variables = {"CXX": f"{compiler} {sanitizer.flags}", "LD_PRELOAD": " ".join(paths), "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **variables, **sanitizer.options}
 
 
 def main() -> None:
-    options = parser(__doc__, count=len(LAWS)).parse_args()
-    variables = environment()
-    if variables is None:
-        raise SystemExit("needs Linux, and GCC with its sanitizers")
-    tally = Tally("sanitizers", options)
-    for number in tally.numbers():
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", LAWS[number]]
+    reader = parser("sanitizers", __doc__, count=10**6, kinds=[*LAWS], seed=1)
+    options = reader.parse_args()
+    work = [(name, laws) for name in options.kinds for laws in LAWS[name]]
+    options.count = min(options.count, len(work))
+    campaign = Campaign(options)
+    for number in campaign.numbers():
+        name, laws = work[number]
+        variables = environment(name)
+        if variables is None:
+            raise SystemExit("needs Linux, and GCC with its sanitizers")
+        command = [sys.executable, "-c", RUN, "-q", "-p", "no:cacheprovider", laws, "--deselect", GROWS]
         ended = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=False)
         report = ended.stdout + ended.stderr
         passed = sum(int(found) for found in re.findall(r"(\d+) passed", report))
-        tally.count("tests passed", times=passed)
+        failure = {"tests": laws, "code": ended.returncode, "said": report[-2000:]}
         wrong = bool(FOUND.search(report)) or ended.returncode != 0
-        failure = {"tests": LAWS[number], "code": ended.returncode, "said": report[-2000:]}
-        if wrong:
-            tally.count("files of tests with a finding", failure)
-        print(f"{LAWS[number]}: {passed} passed, exit code {ended.returncode}", flush=True)
-    tally.end()
+        campaign.tally(f"{name}: tests passed", *([failure] if wrong else []), times=passed)
+        campaign.facts.setdefault(name, {})[laws] = passed
+        print(f"{name}, {laws}: {passed} passed, exit code {ended.returncode}", flush=True)
+    campaign.end()
 
 
 if __name__ == "__main__":

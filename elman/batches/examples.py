@@ -19,8 +19,9 @@ from elman.batches.documents import POOL, bucket_order
 from elman.batches.groups import groups
 from elman.batches.store import AGAIN, check_hashes, hashes
 from elman.errors import DataError
+from elman.limits import limits
 from elman.shapes import Lengths
-from elman.untrusted import read_array
+from elman.untrusted import read_array, read_bytes
 
 Value = int | float | NDArray[Any]  # a scalar or a row
 
@@ -129,15 +130,17 @@ class ExampleStore:
     def __init__(self, folder: str | Path, name: str):
         self.folder, self.name = Path(folder), name
         path = self.folder / f"{name}.json"
+        if not path.exists():
+            raise DataError("no such example store, or its creation was interrupted", file=path)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_bytes(path, limits().json_bytes, DataError, follow_links=True))
             self.count, self.fingerprint = int(content["count"]), str(content["fingerprint"])
             check_hashes(self.folder, content.get("files", {}))
             self.columns = {field: self._load(field) for field in content["plain"]}
             self.ragged = {field: (self._load(field), self._load(f"{field}.ends")) for field in content["ragged"]}
         except FileNotFoundError as error:
             raise DataError("no such example store, or its creation was interrupted", file=error.filename) from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError) as error:
             raise DataError(f"damaged example store: {error}", file=path, remedy=AGAIN) from None
         wrong = [name for name, column in self.columns.items() if len(column) != self.count]
         wrong += [name for name, (flat, ends) in self.ragged.items() if not _fits(flat, ends, self.count)]

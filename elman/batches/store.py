@@ -14,7 +14,9 @@ from elman import files
 from elman.config import Count, first_problem
 from elman.corpus.document import Document
 from elman.errors import DataError, first_line
+from elman.limits import limits
 from elman.tokenizers import EOS_ID, Tokenizer
+from elman.untrusted import read_bytes
 
 GROUP = 2**20  # characters that are encoded together: bounds memory
 GROUP_DOCUMENTS = 2**13
@@ -78,12 +80,13 @@ class TokenStore:
     @classmethod
     def open(cls, folder: str | Path, name: str) -> "TokenStore":
         path = Path(folder) / f"{name}.json"
+        if not path.exists():
+            raise DataError("no such token store, or its creation was interrupted", file=path)
+        content = read_bytes(path, limits().json_bytes, DataError, follow_links=True)
         try:
-            metadata = _Metadata.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
-            raise DataError("no such token store, or its creation was interrupted", file=path) from None
-        except (OSError, ValidationError) as error:
-            raise _damaged(path, first_problem(error) if isinstance(error, ValidationError) else str(error)) from None
+            metadata = _Metadata.model_validate_json(content)
+        except ValidationError as error:
+            raise _damaged(path, first_problem(error)) from None
         check_hashes(path.parent, metadata.files)
         return cls(path.parent, name, metadata)
 

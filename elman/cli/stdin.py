@@ -44,7 +44,7 @@ def read_objects(form: InputFormat) -> Iterator[Any]:
             continue
         try:
             found = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"not valid JSON: {error}", file=STDIN, line=number) from None
         if not isinstance(found, dict):
             raise DataError("not a JSON object", file=STDIN, line=number, remedy='write {"text": "..."}')

@@ -1,7 +1,8 @@
 """From a race to jobs: data prepared once, entrants sized and their FLOPs counted, a run folder for every training."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -12,7 +13,7 @@ from elman.comparison.config import Race
 from elman.comparison.spaces import Choice, read_spaces, short_names, shown
 from elman.config import name_and_settings, override
 from elman.errors import ConfigError, RunError
-from elman.files import make_folder, share
+from elman.files import ASIDE, clean_leftovers, make_folder, share
 from elman.layers import LAYERS
 from elman.layers.laws import examine, sources
 from elman.models import MODELS
@@ -24,6 +25,7 @@ from elman.pipeline.tasks import PreparedData, Task
 from elman.pipeline.tasks.base import data_changed
 from elman.pipeline.tasks.pretrained_vectors import with_vector_widths
 from elman.runs import FileManifest, Run, environment
+from elman.runs.lock import file_lock
 from elman.training.learning_rates import DEFAULT_LEARNING_RATE
 from elman.untrusted import read_json
 
@@ -188,17 +190,28 @@ class RacePlan:
         make_run_folder(job, self.folder / PREPARED)
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Holds the lock of a race or a sweep, and removes the remains of crashes; RunError names another holder."""
+    with file_lock(folder / "lock") as alone:
+        if alone:
+            for place in (folder, folder / "plots", folder / PREPARED, folder / PREPARED / "data"):
+                clean_leftovers(place)
+        yield
+
+
 def make_run_folder(job: Job, prepared: Path | None) -> None:
     """The run folder of a job, with the shared tokenizer and token stores if there are such, ready to be resumed."""
     if not (job.folder / "config.yaml").exists():
         Run.create(job.folder, write_recipe(job.recipe), environment())
     run = Run(job.folder)
     run.adopt()
+    run.tidy()
     if prepared is None:
         return
     for path in sorted(prepared.rglob("*")):
         place = job.folder / path.relative_to(prepared)
-        if path.is_file() and not place.exists():
+        if path.is_file() and not path.name.startswith(ASIDE) and not place.exists():
             make_folder(place.parent)
             share(path, place)
     if not run.manifest.record(*FileManifest(prepared).names()):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from elman.comparison.config import Race
 from elman.comparison.kept_settings import keep_settings, read_settings
-from elman.comparison.plan import Job, RacePlan
+from elman.comparison.plan import Job, RacePlan, alone_in
 from elman.comparison.scheduler import Event, WorkerPool
 from elman.comparison.user_modules import read_modules
 from elman.comparison.workers import Worker, usual_workers
@@ -44,13 +44,14 @@ class RaceRun:
         new = not self.folder.exists()
         require_plain(self.folder)
         self.race = keep_settings(race, self.folder / SETTINGS, resume, MAY_GROW)
-        try:
-            self.plan = RacePlan(self.race, self.folder)
-            _keep_sources(self.plan)
-        except Exception:
-            if new:
-                discard(self.folder)  # nothing was trained: leave no folder in the way of the next attempt
-            raise
+        with alone_in(self.folder):
+            try:
+                self.plan = RacePlan(self.race, self.folder)
+                _keep_sources(self.plan)
+            except Exception:
+                if new:
+                    discard(self.folder)  # nothing was trained: leave no folder in the way of the next attempt
+                raise
         self.pool = WorkerPool(places or usual_workers(workers, choose_device(self.plan.base.device), modules))
         self.failures: dict[str, dict[str, str]] = {}  # by entrant and job
         self.rates: dict[str, float] = {}
@@ -65,7 +66,7 @@ class RaceRun:
 
     def events(self) -> Iterator[Event]:
         """Run all jobs; finished ones are skipped."""
-        with closing(self.pool):
+        with closing(self.pool), alone_in(self.folder):
             yield from self._search_rates()
             for entrant in self.plan.entrants:
                 if entrant.name in self.tried and entrant.name not in self.rates:

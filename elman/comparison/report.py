@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from elman.comparison.disagreements import disagreements
+from elman.comparison.plan import alone_in
 from elman.comparison.race import RaceRun
 from elman.comparison.race_figures import race_figures
 from elman.comparison.results import RaceResults, files_of_race
@@ -22,7 +23,7 @@ LONGEST = 400  # characters of a sample or of a failure
 def write_report(found: RaceResults, running: RaceRun, arguments: Sequence[str]) -> Path:
     """Writes report.html in the folder of the race, and its figures in plots/."""
     commands, path = _commands(running, arguments), running.folder / "report.html"
-    with files_of_race(running.folder):
+    with files_of_race(running.folder), alone_in(running.folder):
         figures = race_figures(found, running.jobs, unit_of(running.plan), commands[0])
         for name, figure in figures.items():
             for suffix in ("svg", "png"):

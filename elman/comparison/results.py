@@ -11,7 +11,7 @@ import numpy as np
 
 from elman.comparison.inference_cost import inference_cost
 from elman.comparison.parquet import write_parquet
-from elman.comparison.plan import Entrant, Job
+from elman.comparison.plan import Entrant, Job, alone_in
 from elman.comparison.race import RaceRun
 from elman.comparison.ranking import Scores, Verdict, rank
 from elman.errors import ElmanError, MissingExtra, RunError, first_line
@@ -56,7 +56,7 @@ def files_of_race(folder: Path) -> Iterator[None]:
 
 def gather(running: RaceRun) -> RaceResults:
     """The results of all finished runs, ranked."""
-    with files_of_race(running.folder):
+    with files_of_race(running.folder), alone_in(running.folder):
         return _gather(running)
 
 

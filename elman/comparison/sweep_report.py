@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from elman.comparison.plan import alone_in
 from elman.comparison.race_figures import SIZE
 from elman.comparison.report import failures_table, without_breaks
 from elman.comparison.spaces import Interval, Space, short_names, shown
@@ -34,8 +35,6 @@ def write_sweep_report(found: SweepResults, running: SweepRun, arguments: Sequen
     given = [[*arguments]] if arguments and arguments[0] == "sweep" else [[*again, *own]]
     commands = [f"elman {shlex.join(words)}" for words in [*given, [*best, *own]]]
     figures = [replace(one, command=commands[0]) for one in sweep_figures(found, running)]
-    for name, figure in zip(("history", "importance", "parallel"), figures, strict=True):
-        figure.save_images(running.folder / "plots" / name)
     blocks = "".join(block(one, tables=False, name=f"figure-{n}") for n, one in enumerate(figures))
     lines = "\n".join(f"<code>{escape(command)}</code>" for command in commands)
     parts = [
@@ -50,7 +49,10 @@ def write_sweep_report(found: SweepResults, running: SweepRun, arguments: Sequen
     ]
     path = running.folder / "report.html"
     heading = without_breaks(headline(found, running).removesuffix("."))
-    atomic_write(path, page("Sweep", [part for part in parts if part], heading).encode())
+    with alone_in(running.folder):
+        for name, figure in zip(("history", "importance", "parallel"), figures, strict=True):
+            figure.save_images(running.folder / "plots" / name)
+        atomic_write(path, page("Sweep", [part for part in parts if part], heading).encode())
     return path
 
 

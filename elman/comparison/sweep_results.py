@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from elman.comparison.plan import alone_in
 from elman.comparison.race_figures import Row
 from elman.comparison.spaces import Choice, Space
 from elman.comparison.sweep_run import SweepRun, Trial
@@ -51,8 +52,9 @@ def gather_sweep(running: SweepRun) -> SweepResults:
     ended = [one for one in running.trials if one.number in running.results or one.number in running.failures]
     rows = [_row(running, trial) for trial in ended]
     lines = [json.dumps(jsonable(row), ensure_ascii=False, allow_nan=False) for row in rows]
-    atomic_write(running.folder / "results.jsonl", ("\n".join(lines) + "\n").encode())
-    FileManifest(running.folder).write(BEST, write_recipe(running.recipe(best.settings)).encode())
+    with alone_in(running.folder):
+        atomic_write(running.folder / "results.jsonl", ("\n".join(lines) + "\n").encode())
+        FileManifest(running.folder).write(BEST, write_recipe(running.recipe(best.settings)).encode())
     scored = [(one.settings, running.results[one.number].score) for one in ended if one.number in running.results]
     found = importance(running.spaces, *zip(*scored, strict=True))
     return SweepResults(running.measure, rows, next(row for row in rows if row["trial"] == best.number), found)

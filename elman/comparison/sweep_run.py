@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from elman.comparison.kept_settings import keep_settings, read_settings
-from elman.comparison.plan import PREPARED, Job, make_run_folder
+from elman.comparison.plan import PREPARED, Job, alone_in, make_run_folder
 from elman.comparison.pruning import Course, Milestones, milestones
 from elman.comparison.scheduler import Event, WorkerPool
 from elman.comparison.search import Outcome, Search, combinations, has_optuna
@@ -30,7 +30,6 @@ from elman.pipeline.recipe import Recipe, read_recipe
 from elman.pipeline.tasks.examples import LOWER_IS_BETTER
 from elman.pipeline.tasks.race import Measure
 from elman.runs import FileManifest, read_metrics
-from elman.runs.lock import file_lock
 from elman.training.early_stopping import EarlyStopping
 from elman.untrusted import read_json, read_yaml
 
@@ -114,13 +113,14 @@ class SweepRun:
         self.trials: list[Trial] = []
         self.results: dict[int, Result] = {}
         self.failures: dict[int, str] = {}
-        try:
-            self.search = Search(self.sweep.search, self.spaces, self.base.seed, self._problem)
-            self._prepare()
-        except Exception:
-            if new:
-                discard(self.folder)  # nothing was trained: leave no folder in the way of the next attempt
-            raise
+        with alone_in(self.folder):
+            try:
+                self.search = Search(self.sweep.search, self.spaces, self.base.seed, self._problem)
+                self._prepare()
+            except Exception:
+                if new:
+                    discard(self.folder)  # nothing was trained: leave no folder in the way of the next attempt
+                raise
 
     @property
     def workers(self) -> int:
@@ -141,7 +141,7 @@ class SweepRun:
 
     def events(self) -> Iterator[Event]:
         """Run all trials; finished ones are skipped."""
-        with closing(self.pool), file_lock(self.folder / "lock"):
+        with closing(self.pool), alone_in(self.folder):
             for event in self.pool.run_jobs(self._startable(), self._startable):
                 if event.kind == "failed" and event.job:
                     self.failures[int(event.job.label)] = event.text

@@ -206,8 +206,11 @@ def distinct_words(characters: Ragged, per_word: Ragged) -> tuple[Tensor, Tensor
     """The characters of each distinct word of the batch (words, longest), shortest first; their lengths; and for each
     word of the batch, row by row, the index of its distinct word."""
     flat, lengths = characters.values[characters.mask()], per_word.values[per_word.mask()]
+    shortest, longest, total = torch.stack([lengths.min(), lengths.max(), lengths.sum()]).tolist()
+    if shortest < 1 or total != len(flat):  # of damaged data: words of any length, and characters of other memory
+        raise ValueError(f"words of {shortest} to {longest} characters, {total} in all, have {len(flat)} characters")
     starts = lengths.cumsum(0) - lengths
-    places = torch.arange(int(lengths.max()), device=flat.device)
+    places = torch.arange(longest, device=flat.device)
     real = places < lengths.unsqueeze(1)
     spelled = flat[(starts.unsqueeze(1) + places).masked_fill(~real, 0)].masked_fill(~real, 0)
     once, which = torch.cat([lengths.unsqueeze(1), spelled], 1).unique(dim=0, return_inverse=True)

@@ -19,6 +19,7 @@ from elman.pipeline.tasks.files import save_json
 from elman.pipeline.trained_model import TrainedModel, load
 from elman.runs import Run, atomic_write
 from elman.training.learning_rates import SHORT, with_suggested_rate
+from elman.untrusted import read_json
 
 Listener = Callable[[int, int], None]
 
@@ -56,9 +57,9 @@ def check_origin(teacher: str | Path, to: str | Path) -> int:
     """The number of translations, if this teacher in its present state wrote them; else an error names differences."""
     remedy = "remove it to have them written anew, give another file with --to, or train on it with elman train"
     try:
-        origin = json.loads(origin_of(to).read_text(encoding="utf-8"))
+        origin = read_json(origin_of(to), follow_links=True)
         count = int(origin["count"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (RunError, ValueError, KeyError, TypeError):
         why = f"{origin_of(to).name} beside it, which records their origin, cannot be read"
         raise RunError(f"{to}: not known to be the translations of {teacher}: {why}; {remedy}") from None
     trained = load(teacher, "cpu")

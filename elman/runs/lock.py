@@ -66,12 +66,13 @@ def _acquire(descriptor: int, path: Path) -> bool:
 def wait_for_lock(path: Path, seconds: float) -> None:
     """Until no process holds a lock file; not longer than so many seconds."""
     until = time.monotonic() + seconds
-    while path.exists() and _is_held(path) and time.monotonic() < until:
+    while is_held(path) and time.monotonic() < until:
         time.sleep(POLL)
 
 
-def _is_held(path: Path) -> bool:
-    if fcntl is None:
+def is_held(path: Path) -> bool:
+    """Whether a process holds a lock file, as far as that can be known."""
+    if fcntl is None or not path.exists():
         return False
     descriptor = unlinked(path, os.O_RDWR)
     try:

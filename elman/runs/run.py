@@ -13,7 +13,7 @@ from elman import files
 from elman.errors import RunError
 from elman.runs.checkpoint import NAME, Checkpoint, CheckpointFolder
 from elman.runs.file_manifest import FileManifest
-from elman.runs.lock import file_lock
+from elman.runs.lock import file_lock, is_held
 from elman.runs.manifest import SCHEMA
 
 FOLDERS = ("samples", "plots", "data", "best", "last")
@@ -32,6 +32,7 @@ class Run:
         self.metrics = self.folder / "metrics.jsonl"
         self.environment = self.folder / "environment.json"
         self.manifest = FileManifest(self.folder)
+        self._lock = self.folder / "lock"
         self.samples, self.plots, self.data, best, last = (self.folder / name for name in FOLDERS)
         self.best, self.last = CheckpointFolder(best), CheckpointFolder(last)
 
@@ -86,6 +87,12 @@ class Run:
                 self._require_manifest(self.last.load())
             self.manifest.accept()
 
+    def tidy(self) -> None:
+        """Removes the remains of crashes, unless a process trains here."""
+        if not is_held(self._lock):
+            with self.lock():
+                pass
+
     def _require_manifest(self, checkpoint: Checkpoint) -> None:
         if checkpoint.facts.keys() & HAS_MANIFEST and not self.manifest.exists:
             raise RunError(
@@ -105,7 +112,7 @@ class Run:
         """Exclusive write lock; RunError names the holder. Removes the remains of crashes. A folder with links in it,
         through which other files would be written, is an error."""
         files.require_plain(self.folder)
-        with file_lock(self.folder / "lock") as alone:
+        with file_lock(self._lock) as alone:
             if alone:
                 for folder in (self.folder, *(self.folder / name for name in FOLDERS)):
                     files.clean_leftovers(folder)
@@ -116,7 +123,7 @@ class Run:
             return
         if self.config.exists():
             raise RunError(f"{self.folder}: contains a run already; continue it with --resume, or use another --run")
-        unfinished = {self.environment.name, self.manifest.path.name, "lock"}
+        unfinished = {self.environment.name, self.manifest.path.name, self._lock.name}
         for path in self.folder.iterdir():
             empty = path.name in FOLDERS and path.is_dir() and not any(path.iterdir())
             if not empty and path.name not in unfinished and not path.name.startswith(files.ASIDE):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.attack.numbers import CASES, TASKS, run_all
+from benchmarks.attack.numbers import CASES, FINE, TASKS, attack_in_folder
 
 PAIRS = [
     ("language model", "one token"),
@@ -23,5 +23,5 @@ def test_extreme_data_and_settings_end_in_a_usable_run_or_a_refusal() -> None:
     """Catches: a rate of a million that ends without a word; damaged weights that are answered with."""
     assert {task for task, _ in PAIRS} == set(TASKS)
     assert {case for _, case in PAIRS} < set(CASES)
-    found = run_all(PAIRS, show=False)
-    assert set(found) == {"usable", "refused"}, found
+    found = {pair: attack_in_folder(pair) for pair in PAIRS}
+    assert {end for end, _ in found.values()} == {*FINE}, found

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.batches.examples import Buckets, Examples, ExampleStore, Ragged
+from elman.batches.store import TokenStore
 from elman.errors import DataError
 
 
@@ -58,12 +59,14 @@ def test_rows_and_units():
     assert (part.size, part.real, part.plain("label").tolist()) == (2, 2, [1, 3])
 
 
-@pytest.mark.parametrize("damage", ["json", "short", "ends", "missing"])
+@pytest.mark.parametrize("damage", ["json", "deep", "short", "ends", "missing"])
 def test_damaged_store_is_rejected(tmp_path, damage):
     store_of(tmp_path, [3, 1])
     facts = tmp_path / "train.json"
     if damage == "json":
         facts.write_text("{")
+    elif damage == "deep":
+        facts.write_text('{"a":' * 100_000)
     elif damage == "short":
         facts.write_text(json.dumps({**json.loads(facts.read_text()), "count": 3}))
     elif damage == "ends":
@@ -72,6 +75,15 @@ def test_damaged_store_is_rejected(tmp_path, damage):
         (tmp_path / "train.text.npy").unlink()
     with pytest.raises(DataError, match=r"example store|npy: damaged"):
         ExampleStore(tmp_path, "train")
+
+
+def test_reading_is_bounded(tmp_path, monkeypatch):
+    """Catches: a file of any size read whole."""
+    store_of(tmp_path, [3, 1])
+    monkeypatch.setenv("ELMAN_LIMITS", "json_bytes=10")
+    for kind in (ExampleStore, TokenStore.open):
+        with pytest.raises(DataError, match="at most 10 are read"):
+            kind(tmp_path, "train")
 
 
 @pytest.mark.parametrize("name", ["text", "text.ends", "label"])

@@ -199,6 +199,8 @@ def test_existing_translations_are_reused_only_if_from_the_same_teacher(elman, p
     ended = elman("distill", "t", "--to", "other.txt")
     assert ended.code == 1
     assert "--to" in ended.err
+    (place / "other.txt.origin.json").write_text("[" * 100_000)
+    assert "cannot be read; remove it" in elman("distill", "t", "--to", "other.txt").err
     written = place / "t" / "distilled.jsonl"
     kept = written.read_text()
     written.write_text(kept + kept)

@@ -71,7 +71,8 @@ def test_invalid_utf8_is_replaced_and_counted(elman, trained, monkeypatch):
 
 
 def test_json_objects_can_be_scored(elman, trained):
-    ended = elman("score", trained, "--from", "jsonl", stdin='{"text": "a"}\n{"txt": "b"}\n')
-    assert ended.code == 1
-    assert len(ended.out.splitlines()) == 1
-    assert "standard input, line 2" in ended.err
+    for wrong in ('{"txt": "b"}', '{"text":' * 100_000):
+        ended = elman("score", trained, "--from", "jsonl", stdin=f'{{"text": "a"}}\n{wrong}\n')
+        assert ended.code == 1
+        assert len(ended.out.splitlines()) == 1
+        assert "standard input, line 2" in ended.err

@@ -16,7 +16,9 @@ from elman.comparison import Race, RaceRun, gather, read_results
 from elman.comparison.report import _near, write_report
 from elman.comparison.workers import SpawningWorker
 from elman.errors import ConfigError, RunError
+from elman.files import ASIDE, temporary_path
 from elman.runs import FileManifest, read_metrics
+from elman.runs.lock import file_lock
 
 pytestmark = pytest.mark.slow
 
@@ -115,13 +117,19 @@ def test_one_that_fails_does_not_stop_the_rest(small, tmp_path):
 
 
 def test_a_finished_race_is_not_run_again_and_more_seeds_only_add(small, tmp_path):
+    """Nor keeps it the remains of crashes, which a second process leaves alone. Catches: a race had no lock."""
     small |= {"entrants": ["rnn"], "trials": 1, "seeds": 1}
     running, events = run(small, tmp_path / "race")
     assert len(events) == 1
     first = running.jobs["rnn"][0].results
     with pytest.raises(RunError, match="--resume"):
         run(small, tmp_path / "race")
+    for place in ("prepared", "rnn/seed-1"):
+        temporary_path(tmp_path / "race" / place / "remains").touch()
+    with file_lock(tmp_path / "race" / "lock"), pytest.raises(RunError, match="in use by process"):
+        run(small, tmp_path / "race", resume=True)
     assert run(small, tmp_path / "race", resume=True)[1] == []
+    assert [*tmp_path.rglob(f"{ASIDE}*")] == []
     with pytest.raises(ConfigError, match="keeps its settings, but tokens was"):
         run(small | {"tokens": 3000}, tmp_path / "race", resume=True)
     running, events = run(small | {"seeds": 2}, tmp_path / "race", resume=True)

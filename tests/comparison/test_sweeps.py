@@ -15,6 +15,7 @@ from test_races import _page_stands_alone
 from typer.testing import CliRunner
 
 import elman
+from elman import files
 from elman.cli.main import app
 from elman.comparison.plan import Job
 from elman.comparison.scheduler import WorkerPool
@@ -189,6 +190,16 @@ def test_a_folder_whose_creation_was_cut_off_is_taken(tmp_path):
     (tmp_path / "full" / "mine.txt").write_text("text")
     with pytest.raises(RunError, match="not empty and not a sweep"):
         SweepRun(Sweep.make(SMALL), tmp_path / "full", resume=True, places=[Calculator()])
+
+
+def test_remains_of_crashes_are_removed_and_not_shared(tmp_path):
+    """Catches: unfinished files of the shared data, which no lock covered, were linked into every trial."""
+    folder = calculated(tmp_path / "sweep", trials=2).folder
+    for place in (".", "prepared", "prepared/data", "plots", "trial-001", "trial-002/data"):
+        (folder / place).mkdir(exist_ok=True)
+        files.temporary_path(folder / place / "remains").touch()
+    gather_sweep(calculated(folder, trials=3, resume=True))
+    assert [*folder.rglob(f"{files.ASIDE}*")] == []
 
 
 @pytest.mark.slow

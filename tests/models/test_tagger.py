@@ -66,6 +66,14 @@ def test_word_ids_are_lower_cased_and_characters_are_not():
     assert all((again.encode(one)[name] == table.encode(one)[name]).all() for one in SENTENCES for name in example)
 
 
+def ragged(rows):
+    sizes = torch.tensor([len(row) for row in rows])
+    values = torch.zeros(len(rows), int(sizes.max()), dtype=torch.long)
+    for row, content in zip(values, rows, strict=True):
+        row[: len(content)] = torch.tensor(content, dtype=torch.long)
+    return Ragged(values, sizes)
+
+
 @given(st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1, max_size=3).filter(any))
 def test_character_vectors_belong_to_their_word(lengths):
     """Catches words that begin where the one before begins."""
@@ -73,19 +81,19 @@ def test_character_vectors_belong_to_their_word(lengths):
         [sign for number, n in enumerate(row) for sign in range(10 * number + n, 10 * number, -1)] for row in lengths
     ]
 
-    def ragged(rows):
-        sizes = torch.tensor([len(row) for row in rows])
-        values = torch.zeros(len(rows), int(sizes.max()), dtype=torch.long)
-        for row, content in zip(values, rows, strict=True):
-            row[: len(content)] = torch.tensor(content, dtype=torch.long)
-        return Ragged(values, sizes)
-
     spelled, sizes, which = distinct_words(ragged(rows), ragged(lengths))
     found = [spelled[word, : sizes[word]].tolist() for word in which]
     expected = [list(range(10 * number + n, 10 * number, -1)) for row in lengths for number, n in enumerate(row)]
     assert found == expected
     assert len(spelled) == len({tuple(word) for word in expected})
     assert sizes.tolist() == sorted(sizes.tolist())
+
+
+@pytest.mark.parametrize("lengths", [[2, 2], [4, -1], [2**40, 1], [3, 0]], ids=str)
+def test_words_that_have_other_characters_are_refused(lengths):
+    """Catches: damaged data that ask for memory of any size."""
+    with pytest.raises(ValueError, match="have 3 characters"):
+        distinct_words(ragged([[1, 2, 3]]), ragged([lengths]))
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -129,8 +129,9 @@ def _compile(source: str, folder: Path, key: str) -> Path:
     with tempfile.TemporaryDirectory(dir=folder) as aside:
         text, result = Path(aside) / "step.cpp", Path(aside) / "step.so"
         text.write_text(source)
-        command = [*(os.environ.get("CXX") or "c++").split(), *FLAGS, str(text), "-o", str(result)]
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        # by its name alone: some flags write the path into the library, whose bytes would differ each time
+        command = [*(os.environ.get("CXX") or "c++").split(), *FLAGS, text.name, "-o", result.name]
+        found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=aside)
         if found.returncode:
             raise NoCompiler(f"the compiler failed: {found.stderr.strip()[-500:]}")
         path = folder / _name(key, result)

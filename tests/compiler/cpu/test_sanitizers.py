@@ -1,5 +1,5 @@
-"""Generated C++ under AddressSanitizer and UndefinedBehaviorSanitizer, in processes of their own: a short form of
-`python -m benchmarks.attack.sanitizers`, which runs all laws of the native engines so."""
+"""Generated C++ under sanitizers, in processes of their own: a short form of `python -m benchmarks.attack.sanitizers`,
+which runs all laws of the native engines so."""
 
 import sys
 
@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT))  # benchmarks are beside the package
 from benchmarks.attack.sanitizers import environment
 
 VARIABLES = environment()
+THREADS = environment("thread")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(VARIABLES is None, reason="needs GCC with its sanitizers"),
@@ -45,10 +46,19 @@ values = torch.zeros(64)
 library('extern "C" void beside(float* values, long place) { values[place] = 1; }').beside(
     ctypes.c_void_p(values.data_ptr()), ctypes.c_long(64))
 """
+RACE = """
+import ctypes, torch
+from concurrent.futures import ThreadPoolExecutor
+from elman.compiler.cpu.build import library
+add = library('extern "C" void add(volatile float* sum) { for (int n = 0; n < 3000000; ++n) *sum += 1; }').add
+place = torch.zeros(1)
+with ThreadPoolExecutor(2) as pool:
+    list(pool.map(add, [ctypes.c_void_p(place.data_ptr())] * 2))
+"""
 
 
-def run(code: str):
-    return run_python("-c", PATHS + code, cwd=ROOT, env={**VARIABLES, "PYTHONPATH": str(ROOT)})
+def run(code: str, variables=VARIABLES):
+    return run_python("-c", PATHS + code, cwd=ROOT, env={**variables, "PYTHONPATH": str(ROOT)})
 
 
 @pytest.mark.parametrize("code", [STEPS, TABLES], ids=["steps", "unchecked tables of n-grams"])
@@ -63,3 +73,11 @@ def test_a_write_beside_an_array_is_found():
     ended = run(OVERFLOW)
     assert ended.returncode != 0
     assert "AddressSanitizer: heap-buffer-overflow" in ended.stderr
+
+
+@pytest.mark.skipif(THREADS is None, reason="needs GCC with its sanitizers")
+def test_a_race_between_threads_is_found():
+    """Else the campaign could not fail."""
+    ended = run(RACE, THREADS)
+    assert ended.returncode != 0
+    assert "ThreadSanitizer: data race" in ended.stderr
