@@ -32,7 +32,7 @@ from elman.pipeline.tasks.examples import ExampleTask
 from elman.pipeline.tasks.files import save_json
 from elman.pipeline.tasks.lines import missing, numbered
 from elman.pipeline.tasks.pretrained_vectors import Vocabulary
-from elman.pipeline.tasks.settings import TRANSFORMER, Settings, bidirectional, untyped
+from elman.pipeline.tasks.settings import TRANSFORMER, Settings, bidirectional, in_layers, untyped
 from elman.pipeline.tasks.warm_start import copy_weights
 from elman.registry import Registry
 from elman.tokenizers.base import UNK
@@ -117,7 +117,8 @@ class Tag(ExampleTask):
 
     @classmethod
     def transformer(cls, settings: Settings) -> Settings:
-        return {"pattern": TRANSFORMER_PATTERN, **settings, "type": cls.default_model}
+        pattern, settings = in_layers(settings.get("pattern", TRANSFORMER_PATTERN), "attention", settings)
+        return {**settings, "pattern": pattern, "type": cls.default_model}
 
     @classmethod
     def starting_body(cls, run: str, stored: Settings, asked: Mapping[str, Any]) -> Settings:
