@@ -28,52 +28,62 @@ def texts(rows: int) -> list[str]:
 
 
 def measure(command: list[Any], tree: Path, source: Path | None, target: Path | None) -> dict[str, float]:
-    """Seconds and peak megabytes of an elman command of this version."""
+    """Seconds, processor seconds and peak megabytes of an elman command of this version."""
     began = time.perf_counter()
     with open(source or os.devnull, "rb") as given, open(target or os.devnull, "wb") as answers:
         process = subprocess.Popen(
             [sys.executable, "-m", "elman", *map(str, command)],
-            cwd=tree, stdin=given, stdout=answers, stderr=subprocess.DEVNULL,
+            cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)},
+            stdin=given, stdout=answers, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"elman {' '.join(map(str, command))}: exit code {process.returncode}")
-    return {"seconds": time.perf_counter() - began, "megabytes": usage.ru_maxrss / 1024}
+    seconds, processor = time.perf_counter() - began, usage.ru_utime + usage.ru_stime
+    return {"seconds": seconds, "processor_seconds": processor, "megabytes": usage.ru_maxrss / 1024}
 
 
-def compare(rows: int, versions: dict[str, Path], place: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, tree in versions.items():
-        labelled = place / "labelled.tsv"
-        labelled.write_text("label\ttext\n" + "".join(f"{n % 2}\t{text}\n" for n, text in enumerate(texts(2000))))
-        run = place / name
-        measure(["train", "--data", labelled, "--run", run, *TRAINING], tree, None, None)
-        for count in (rows // 10, rows):
-            lines, table, answers = place / "lines.txt", place / "in.csv", place / f"{name}.out"
-            lines.write_text("".join(f"{text}\n" for text in texts(count)))
-            table.write_text("id,text,a,b\n" + "".join(f"{n},{text},x,\n" for n, text in enumerate(texts(count))))
-            ways = {"lines": measure(["predict", run], tree, lines, answers)}
-            if name == "this version":
-                out = place / "out.csv"
-                ways["table"] = measure(["predict", run, "--data", table, "--out", out], tree, None, None)
-            for way, row in ways.items():
-                row["rows_per_second"] = count / row["seconds"]
-                found.setdefault(f"{name}, {way}", {})[count] = row
-                print(f"{name}, {way}, {count:,} rows: {row['rows_per_second']:,.0f}/s, {row['megabytes']:.0f} MB")
+def compare(rows: int, turns: int, versions: dict[str, tuple[Path, int]], place: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {"threads": os.environ.get("OMP_NUM_THREADS", "all"), "turns": []}
+    labelled = place / "labelled.tsv"
+    labelled.write_text("label\ttext\n" + "".join(f"{n % 2}\t{text}\n" for n, text in enumerate(texts(2000))))
+    for name, (tree, _) in versions.items():
+        measure(["train", "--data", labelled, "--run", place / name, *TRAINING], tree, None, None)
+
+    def told(name: str, way: str, count: int) -> None:
+        tree, run, source = versions[name][0], place / name, place / "in.csv"
+        if way == "lines":
+            source.write_text("".join(f"{text}\n" for text in texts(count)))
+            row = measure(["predict", run], tree, source, place / f"{name}.out")
+        else:
+            source.write_text("id,text,a,b\n" + "".join(f"{n},{text},x,\n" for n, text in enumerate(texts(count))))
+            row = measure(["predict", run, "--data", source, "--out", place / "out.csv"], tree, None, None)
+        row |= {"version": name, "way": way, "rows": count, "rows_per_second": count / row["seconds"]}  # type: ignore
+        found["turns"].append(row)
+        print({key: round(value, 1) if isinstance(value, float) else value for key, value in row.items()}, flush=True)
+
+    for _ in range(turns):
+        for name, (_, count) in versions.items():
+            told(name, "lines", count)
+    for way in ("lines", "table"):
+        for count in (20_000, rows):
+            told("this version", way, count)
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=1_000_000, help="(default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=2, help="of both versions on fewer rows (default: %(default)s)")
+    parser.add_argument("--turn-rows", type=int, default=100_000, help="rows of a turn (default: %(default)s)")
     parser.add_argument("--against", type=Path, help="a checkout of an earlier version")
     options = parser.parse_args()
-    versions = {"this version": Path.cwd()}
+    versions = {"this version": (Path.cwd(), options.turn_rows)}
     if options.against:
-        versions["earlier version"] = options.against.resolve()
+        versions = {"earlier version": (options.against.resolve(), options.turn_rows)} | versions
     with tempfile.TemporaryDirectory() as place:
-        print(write("predict", compare(options.rows, versions, Path(place))))
+        print(write("predict", compare(options.rows, options.turns, versions, Path(place))))
 
 
 if __name__ == "__main__":

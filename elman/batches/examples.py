@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from elman import files
 from elman.batches.batch import EpochBatches
 from elman.batches.documents import POOL, bucket_order
-from elman.batches.groups import groups
 from elman.batches.store import AGAIN, check_hashes, hashes
 from elman.errors import DataError
 from elman.limits import limits
@@ -96,11 +95,16 @@ def collate(rows: Sequence[Mapping[str, Value]], unit: str = "") -> Examples:
     return Examples(fields, unit)
 
 
-def length_batches(rows: Sequence[Mapping[str, Any]], by: str, size: int) -> Iterator[tuple[list[int], Examples]]:
-    """All rows in batches of similar length, longest first, each with the indices of its rows."""
-    order = sorted(range(len(rows)), key=lambda place: -len(rows[place][by]))
-    for some in groups(order, size):
+def length_batches(
+    rows: Sequence[Mapping[str, Any]], by: str, size: int, tokens: int = 0
+) -> Iterator[tuple[list[int], Examples]]:
+    """All rows in batches of similar length, longest first, each with the indices of its rows: `size` rows, or more as
+    long as they have less than so many `tokens` together."""
+    sizes = [len(row[by]) for row in rows]
+    order, first = sorted(range(len(rows)), key=lambda place: -sizes[place]), 0
+    while some := order[first : first + max(size, tokens // max(1, sizes[order[first]]))] if first < len(order) else []:
         yield some, collate([rows[place] for place in some])
+        first += len(some)
 
 
 def _flattened(parts: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:

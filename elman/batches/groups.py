@@ -1,6 +1,7 @@
 """Groups the items of a stream."""
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from elman.errors import ElmanError
@@ -28,3 +29,17 @@ def growing_groups(items: Iterable[Item], size: int, most: int) -> Iterator[list
         raise
     if group:
         yield group
+
+
+def one_ahead(begun: Iterable[Item], at_once: Callable[[Item], bool] = lambda _: False) -> Iterator[Item]:
+    """Each item after the next one has begun, unless it is wanted at once; the last one also before an error."""
+    before: deque[Item] = deque()
+    try:
+        for item in begun:
+            before.append(item)
+            while len(before) > (not at_once(item)):
+                yield before.popleft()
+    except ElmanError:
+        yield from before
+        raise
+    yield from before

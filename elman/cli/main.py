@@ -22,6 +22,8 @@ from elman.errors import ConfigError
 MODULES: tuple[str, ...] = ("init", "check", "train", "compare", "sweep", "evaluate", "generate", "predict", "score")
 MODULES += ("distill", "accept", "import_model", "export", "list_names", "tasks", "bench", "data", "inspect", "lab")
 
+RARELY = 20_000  # new objects between two searches for garbage cycles, which go through all objects of large libraries
+
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 
 
@@ -69,7 +71,9 @@ app = build_app()
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command and exits: 0 success, 1 failure, 2 usage error."""
-    atexit.register(gc.freeze)  # or Python would search everything imported for cycles before it ends: half a second
+    if arguments is None:
+        gc.set_threshold(RARELY)
+        atexit.register(gc.freeze)  # the search at the end would find what ends anyway
     words = list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if "--" in words else len(words)
     debug = "--debug" in words[:end]

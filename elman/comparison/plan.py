@@ -17,13 +17,14 @@ from elman.files import ASIDE, clean_leftovers, make_folder, share
 from elman.layers import LAYERS
 from elman.layers.laws import examine, sources
 from elman.models import MODELS
-from elman.models.stack import StackConfig, count_parameters
+from elman.models.stack import count_parameters
 from elman.pipeline.prepare import prepare
 from elman.pipeline.recipe import Recipe, read_recipe, write_recipe
 from elman.pipeline.sizes import fit_exactly, parse_count
 from elman.pipeline.tasks import PreparedData, Task
 from elman.pipeline.tasks.base import data_changed
 from elman.pipeline.tasks.pretrained_vectors import with_vector_widths
+from elman.pipeline.tasks.settings import in_layers
 from elman.runs import FileManifest, Run, environment
 from elman.runs.lock import file_lock
 from elman.training.learning_rates import DEFAULT_LEARNING_RATE
@@ -266,7 +267,10 @@ def model_settings(task: type[Task], name: str, given: Mapping[str, Any], shared
     given = {**override({}, own), **given}
     default, customary = task.default_model, task.customary_model(kind)
     if customary is not None:
-        customary, given = _with_layer_settings(customary, kind, given)
+        if "pattern" in customary and "pattern" not in given:
+            layer = kind if kind in LAYERS else "attention"  # which a Transformer and the forms of attention have
+            pattern, given = in_layers(customary["pattern"], layer, given)
+            customary = {**customary, "pattern": pattern}
         settings: dict[str, Any] = {"type": default, **customary}
     elif given.keys() & {"type", "pattern", "encoder", "decoder"}:
         settings = {"type": given.get("type", default)}
@@ -278,20 +282,6 @@ def model_settings(task: type[Task], name: str, given: Mapping[str, Any], shared
         return task.typed_model(with_vector_widths(override(settings, dict(given)))).plain()
     except ConfigError as error:
         raise ConfigError(f"entrant {name}: {error}") from None
-
-
-def _with_layer_settings(
-    customary: dict[str, Any], layer: str, given: Mapping[str, Any]
-) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """The customary stack with the settings that only its layer knows inside of that layer, and the others."""
-    if layer not in LAYERS or "pattern" not in customary or "pattern" in given:
-        return customary, given
-    own = {
-        key: given[key] for key in given if key in LAYERS[layer].Config.model_fields.keys() - StackConfig.model_fields
-    }
-    entries = [{entry: {}} if isinstance(entry, str) else entry for entry in customary["pattern"]]
-    pattern = [{name: {**at, **own} if name == layer else at for name, at in entry.items()} for entry in entries]
-    return {**customary, "pattern": pattern}, {key: value for key, value in given.items() if key not in own}
 
 
 def fits_by_counting(model: str) -> bool:

@@ -7,7 +7,7 @@ import csv
 import json
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO, FileIO, StringIO
 from itertools import chain
 from pathlib import Path
@@ -26,8 +26,17 @@ class Answered(NamedTuple):
 
     record: Record
     answer: dict[str, Any]  # as the task gives it
-    fields: dict[str, Any]  # its fields, without those of the record
-    columns: dict[str, Any]  # the same as columns of a table
+    named: Callable[["Answered", bool], dict[str, Any]]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of the answer, without those of the record."""
+        return self.named(self, False)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The same as columns of a table."""
+        return self.named(self, True)
 
 
 class RecordWriter(ABC):
@@ -88,7 +97,10 @@ class CommaWriter(RecordWriter):
         return self._lines([[*self.table.names, *self.added]]) if self.header else b""
 
     def part(self, rows: Sequence[Answered]) -> bytes:
-        return self._lines([[_cell(value) for value in self._values(row)] for row in rows])
+        return self._lines([self._cells(row) for row in rows])
+
+    def _cells(self, row: Answered) -> list[Any]:
+        return [value if type(value) is str else _cell(value) for value in self._values(row)]
 
     def _values(self, row: Answered) -> Iterator[Any]:
         own = self.table.names
@@ -98,7 +110,9 @@ class CommaWriter(RecordWriter):
             yield from self._aligned(dict(zip(row.record.names, row.record.values, strict=True)), own, row.record.line)
         yield from self._aligned(row.columns, self.added, row.record.line)
 
-    def _aligned(self, found: dict[str, Any], names: Names, line: int) -> Iterator[Any]:
+    def _aligned(self, found: dict[str, Any], names: Names, line: int) -> Iterable[Any]:
+        if tuple(found) == names:
+            return found.values()
         if extra := found.keys() - {*names}:
             remedy = "write jsonl, where each record has its own: --to jsonl"
             raise DataError(

@@ -29,6 +29,8 @@ class SequenceLayer(nn.Module, ABC):
     """Core idea, limitation and costs; every layer of this package has them."""
     causal: bool = True
     """Whether outputs depend on the past only. The laws of causal layers skip the others."""
+    reads_tables: bool = False
+    """Whether `forward` also takes a sequence as rows of a table (`Lookup`)."""
     wrapped: ClassVar[bool] = True
     """Whether a stack adds norm, dropout and residual connection around it."""
     no_decay: ClassVar[tuple[str, ...]] = ()

@@ -1,5 +1,6 @@
 """Bidirectional layer: two causal layers, one from each end (Schuster & Paliwal, 1997)."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from elman.errors import ConfigError
 from elman.layers.base import LAYERS, ParallelLayer, SequenceLayer, TwoWayLayer
 from elman.layers.recurrent import Recurrent, example
 from elman.ops import taps
+from elman.ops.lookup import Lookup
 from elman.recurrence import apart, explain_both, recur_both
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, State
@@ -71,14 +73,15 @@ class Bidirectional(TwoWayLayer, ParallelLayer):
         self.back: SequenceLayer = cls(inner, input_size)
         if not self.ahead.causal:
             raise _not_causal(self.inner)
+        self.reads_tables = self.ahead.reads_tables
         self.output_size = self.ahead.output_size * (2 if config.join == "concat" else 1)
 
     def initial_state(self, batch: int) -> Ends:
         return Ends(self.ahead.initial_state(batch), self.back.initial_state(batch))
 
-    def run(self, x: Sequence, state: Ends, lengths: Lengths | None) -> tuple[Sequence, Ends]:
+    def run(self, x: Sequence | Lookup, state: Ends, lengths: Lengths | None) -> tuple[Sequence, Ends]:
         cells = self._cells()
-        if cells and not apart(*cells, x, lengths):
+        if cells and isinstance(x, Tensor) and not apart(*cells, x, lengths):
             with cells[0].dropping(), cells[1].dropping():
                 (ahead, last), (back, first) = recur_both(*cells, x, state, lengths)
         else:
@@ -105,8 +108,10 @@ class Bidirectional(TwoWayLayer, ParallelLayer):
         return f"both ways: {inner(batch, time, ragged)}" if inner else f"both ways: {self.inner}"
 
 
-def reverse(x: Tensor, lengths: Lengths | None = None) -> Tensor:
+def reverse(x: Any, lengths: Lengths | None = None) -> Any:
     """Reverses the real positions of each row (batch, time, ...); padding stays in place."""
+    if isinstance(x, Lookup):
+        return replace(x, rows=reverse(x.rows, lengths))
     if lengths is None:
         return x.flip(1)
     places = torch.arange(x.shape[1], device=x.device)

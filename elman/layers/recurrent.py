@@ -14,6 +14,7 @@ from elman.errors import ConfigError, line_of
 from elman.layers.base import LAYERS, ParallelLayer, SequenceLayer
 from elman.ops import taps
 from elman.ops.dropout import locked_dropout
+from elman.ops.lookup import Lookup
 from elman.recurrence import explain, recur
 from elman.registry import Traits
 from elman.shapes import Lengths, Sequence, State, Step
@@ -23,6 +24,7 @@ class Recurrent(ParallelLayer):
     """A cell over time. A subclass is created for each registered cell."""
 
     cell_class: ClassVar[type[Cell]]
+    reads_tables = True
 
     def __init__(self, config: Cell.Config, input_size: int):
         super().__init__(config, input_size)
@@ -35,7 +37,7 @@ class Recurrent(ParallelLayer):
     def initial_state(self, batch: int) -> State:
         return self.cell.initial_state(batch)
 
-    def run(self, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
+    def run(self, x: Sequence | Lookup, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
         with self.cell.dropping():
             return recur(self.cell, x, state, lengths)
 

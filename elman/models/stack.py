@@ -14,6 +14,7 @@ from elman.errors import ConfigError
 from elman.layers import LAYERS, SequenceLayer, two_way
 from elman.limits import check_limit
 from elman.ops.dropout import locked_dropout
+from elman.ops.lookup import Lookup
 from elman.ops.norms import RMSNorm
 from elman.ops.taps import listening, scope
 from elman.registry import Registry
@@ -179,8 +180,17 @@ class Stack(nn.Module):
         own = () if self.positions is None else (self.positions.initial_state(batch),)
         return *own, *(block.layer.initial_state(batch) for block in self.blocks())
 
+    @property
+    def reads_tables(self) -> bool:
+        """Whether the first layer does, and nothing else reads the inputs."""
+        first = next(iter(self.blocks()), None)
+        changed = self.positions is not None or self.bottom_norm is not None
+        return (
+            not changed and first is not None and first.layer.reads_tables and not (first.norm_first or first.residual)
+        )
+
     def forward(
-        self, x: Sequence, state: State | None = None, lengths: Lengths | None = None
+        self, x: Sequence | Lookup, state: State | None = None, lengths: Lengths | None = None
     ) -> tuple[Sequence, State]:
         return self._run(x, self.initial_state(len(x)) if state is None else state, lengths)
 
@@ -188,7 +198,7 @@ class Stack(nn.Module):
         """Output of the top layer for one more token, and the next states."""
         return self._run(x, state)
 
-    def _run(self, x: Tensor, state: State, *lengths: Lengths | None) -> tuple[Tensor, State]:
+    def _run(self, x: Any, state: State, *lengths: Lengths | None) -> tuple[Tensor, State]:
         """A whole sequence, with dropout, or without `lengths` one step."""
         new: list[State] = []
         if self.positions is not None:

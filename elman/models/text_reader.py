@@ -17,7 +17,8 @@ from elman.layers.base import at_least_float32
 from elman.models.base import CLASSIFIERS
 from elman.models.stack import LayerSpec, Stack, StackConfig
 from elman.ops.dropout import embedded
-from elman.ops.taps import stepping, tap
+from elman.ops.lookup import Lookup, distinct, worth_a_table
+from elman.ops.taps import listening, stepping, tap
 from elman.shapes import Sequence, State
 
 PoolingType = Literal["last", "mean", "max", "attention"]
@@ -33,6 +34,10 @@ class Pooling(nn.Module):
         self.to_score = nn.Sequential(*score)
 
     def forward(self, x: Sequence, real: Tensor) -> Tensor:
+        if self.kind == "last" and x.shape[1] and not listening():  # the only weight that is not 0 is 1
+            last = real.sum(1, keepdim=True) - 1
+            pooled = x[torch.arange(len(x), device=x.device), last.clamp(min=0).squeeze(1)]
+            return at_least_float32(pooled).masked_fill(last < 0, 0.0)
         x = _masked(x, real)
         if self.kind == "max":
             pooled = x.masked_fill(~real.unsqueeze(-1), -torch.inf).amax(1) if x.shape[1] else x.sum(1)
@@ -151,8 +156,10 @@ class TextReader(nn.Module):
         return tap("output.logits", self._head(self.pooling.running(self._features(text), text.mask())))
 
     def _features(self, text: Ragged) -> Tensor:
-        config = self.config
-        x = embedded(text.values, self.embedding.weight, config.embedding_dropout, self.training)
+        if not self.training and self.stack.reads_tables and worth_a_table(text.values):
+            found, rows = distinct(text.values, self.vocab_size)
+            return self.stack(Lookup(self.embedding(found) * self.scale, rows), None, text.lengths)[0]
+        x = embedded(text.values, self.embedding.weight, self.config.embedding_dropout, self.training)
         x = tap("embedding", x * self.scale)
         return self.stack(self.stack.drop_input(x), None, text.lengths)[0]
 

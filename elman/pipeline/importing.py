@@ -44,7 +44,7 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Imported
         raise DataError("no such folder", file=folder, remedy="download the model first; nothing is fetched here")
     target = Path(run) if run else Path("runs") / folder.resolve().name
     notes: list[str] = []
-    library = _library(folder)
+    library = library_of(folder)
     mask = _mark(folder, ("mask",), library, None, notes)
     model = from_folder(folder, mask, notes)
     config = read_json(folder / "config.json")
@@ -55,7 +55,7 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Imported
     if positions:
         beyond = "they start again" if model.config.positions == "learned" else "attention reaches back as far only"
         notes.append(f"it has {positions:,} positions; in a longer text {beyond}, unlike in transformers")
-    tokenizer = _tokenizer(folder, library, model.vocab_size, masked, notes, 0 if masked else positions)
+    tokenizer = tokenizer_of(folder, library, model.vocab_size, masked, notes, 0 if masked else positions)
     if masked and tokenizer.start_id != tokenizer.eos_id:
         model.config = model.config.model_copy(update={"frame": (tokenizer.start_id, tokenizer.eos_id)})
     recipe = Recipe.make(
@@ -67,7 +67,7 @@ def import_folder(folder: str | Path, run: str | Path | None = None) -> Imported
             "training": {"sequence_length": max(min(PIECE, model.config.max_positions - 2), 1)} if masked else {},
         }
     )
-    _write_run(target, recipe, tokenizer, model, config)
+    write_run(target, recipe, tokenizer, model, config)
     kind = str(config["model_type"])
     return ImportedRun(target, kind, count_parameters(model), model.vocab_size, tokenizer.name, masked, notes)
 
@@ -88,13 +88,13 @@ def import_arpa(path: str | Path, run: str | Path | None = None) -> ImportedRun:
             "model": {"type": "ngram", "order": model.order},
         }
     )
-    _write_run(target, recipe, tokenizer, model, {"arpa": path.name})
+    write_run(target, recipe, tokenizer, model, {"arpa": path.name})
     size = sum(len(table.log_prob) for table in model.tables)
     notes = ["a text is split at spaces" if tokenizer.name == "word" else "each character is a token"]
     return ImportedRun(target, "n-gram", size, model.vocab_size, tokenizer.name, False, notes)
 
 
-def _write_run(target: Path, recipe: Recipe, tokenizer: Tokenizer, model: Any, source: dict[str, Any]) -> None:
+def write_run(target: Path, recipe: Recipe, tokenizer: Tokenizer, model: Any, source: dict[str, Any]) -> None:
     created = Run.create(target, write_recipe(recipe), environment())
     try:
         with created.lock():
@@ -114,13 +114,19 @@ def _positions(model: Any) -> int:
     return min(contexts, default=0)
 
 
-def _library(folder: Path) -> hf.Tokenizer | None:
+def library_of(folder: Path) -> hf.Tokenizer | None:
     path = folder / "tokenizer.json"
     return make_library(read_content(path), path) if path.is_file() else None
 
 
-def _tokenizer(
-    folder: Path, library: hf.Tokenizer | None, vocab_size: int, masked: bool, notes: list[str], positions: int
+def tokenizer_of(
+    folder: Path,
+    library: hf.Tokenizer | None,
+    vocab_size: int,
+    masked: bool,
+    notes: list[str],
+    positions: int,
+    start_id: int | None = None,
 ) -> Tokenizer:
     """The folder's tokenizer, with the special tokens that its files name; else token ids as text.
 
@@ -128,10 +134,11 @@ def _tokenizer(
     """
     names = (("sep", "eos"), ("cls", "bos")) if masked else (("eos", "sep"), ("bos", "cls"))
     end, start = (_mark(folder, either, library, vocab_size, notes) for either in names)
-    end = start if end is None else end
     around = library.encode("").ids if masked and library is not None else []
     if len(around) == 2 and max(around) < vocab_size:
         start, end = around
+    start = start_id if start is None else start
+    end = start if end is None else end
     if end is None and library is not None:
         raise DataError(
             "no file of the folder says which token ends a text",

@@ -8,9 +8,9 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -77,21 +77,42 @@ class TablePrediction:
         if self.data != str(STANDARD_INPUT) and out.exists() and out.samefile(self._reader.source.path):
             raise ConfigError(f"--out {out}: is the input; give another name")
         writer = self._writer(self.to or writer_format(str(out)))
-        folder, done, parts = out.with_name(f"{out.name}.parts"), 0, list[Path]()
+        folder, parts = out.with_name(f"{out.name}.parts"), list[Path]()
         files.make_folder(folder)
         with file_lock(folder / "lock"):
             files.clean_leftovers(folder)
-            for number, records in enumerate(groups(self._table.records, PART_RECORDS)):
-                parts.append(folder / self._part_name(number, writer, records))
-                if not parts[-1].exists():
-                    self._write_part(parts[-1], writer, records, done)
-                done += len(records)
-                progress(done, self._reader.share_read)
+            done = self._write_parts(folder, writer, parts, progress)
             with files.new_file(temporary := files.temporary_path(folder / "joined")) as joined:
                 writer.join(parts, joined)
             files.rename(temporary, out)
             files.sync_folder(out.parent)
         files.remove(folder)
+        return done
+
+    def _write_parts(self, folder: Path, writer: RecordWriter, parts: list[Path], progress: Progress) -> int:
+        """Predicts those that are not there, while the records of the next ones are read; returns the number of
+        records."""
+        done, begun = 0, False
+
+        def records() -> Iterator[Record]:
+            nonlocal done, begun
+            for number, group in enumerate(groups(self._table.records, PART_RECORDS)):
+                parts.append(folder / self._part_name(number, writer, group))
+                if not begun and parts[-1].exists():
+                    done += len(group)
+                    progress(done, self._reader.share_read)
+                    continue
+                begun = True  # also if later parts are there: answers are to be without gaps
+                yield from group
+
+        rest = records()
+        first = next(rest, None)
+        answered = self._answered(chain([first], rest), done, PART_RECORDS) if first else iter(())
+        written = len(parts) - 1
+        while rows := list(islice(answered, PART_RECORDS)):
+            files.atomic_write(parts[written], writer.part(rows))
+            done, written = done + len(rows), written + 1
+            progress(done, self._reader.share_read)
         return done
 
     @property
@@ -197,9 +218,11 @@ class TablePrediction:
         self.model.task.pop_notes()
         return tuple(row.columns)
 
-    def _answered(self, records: Iterator[Record], first: int = 0) -> Iterator[Answered]:
-        """Each record with its answer; `first` is the number of records before."""
+    def _answered(self, records: Iterator[Record], first: int = 0, window: int | None = None) -> Iterator[Answered]:
+        """Each record with its answer; `first` is the number of records before, `window` how many tasks may predict
+        together: their answers must not depend on where a job began again."""
         waiting, done, task = deque[tuple[Record, Settings]](), 0, self.model.task
+        task.window = window
         search = {**self.search, **({"first_line": first} if task.searches else {})}
 
         def lines() -> Iterator[Settings]:
@@ -213,15 +236,19 @@ class TablePrediction:
                 lines(), probabilities=self.probabilities, min_probability=least, **search
             ):
                 (record, given), done = waiting.popleft(), done + 1
-                new = {name: value for name, value in answer.items() if name not in given or given[name] != value}
-                columns = task.answer_columns(new)
-                used = {*self._table.names, *record.names}
-                yield Answered(record, answer, _renamed(new, used), _renamed(columns, used))
+                yield Answered(record, answer, partial(self._named, given))
         except DataError as error:
             if error.file is not None or error.line is None:
                 raise
             line, file = waiting[error.line - done - 1][0].line, self._reader.source.name
             raise DataError(error.reason, file=file, line=line, remedy=error.remedy) from None
+
+    def _named(self, given: Settings, row: Answered, columns: bool) -> Settings:
+        """What an answer says beside what was `given`, under names that the record does not use."""
+        new = {name: value for name, value in row.answer.items() if name not in given or given[name] != value}
+        new = self.model.task.answer_columns(new) if columns else new
+        own, names = self._table.names, row.record.names
+        return {f"{ANSWER}{name}" if name in own or name in names else name: value for name, value in new.items()}
 
     # Parts of a file
 
@@ -244,15 +271,8 @@ class TablePrediction:
     def _part_name(self, number: int, writer: RecordWriter, records: list[Record]) -> str:
         told = blake2b(self._job, digest_size=16)
         for record in records:
-            told.update(repr(record).encode())
+            told.update(repr(tuple(record)).encode())
         return f"{number:08d}-{told.hexdigest()}.{writer.name}"
-
-    def _write_part(self, path: Path, writer: RecordWriter, records: list[Record], first: int) -> None:
-        files.atomic_write(path, writer.part(list(self._answered(iter(records), first))))
-
-
-def _renamed(found: Settings, used: set[str]) -> Settings:
-    return {f"{ANSWER}{name}" if name in used else name: value for name, value in found.items()}
 
 
 def _text(value: Any) -> Any:

@@ -129,10 +129,14 @@ class TrainedModel:
         self, lines: Iterable[Any], recipe: Recipe, probabilities: bool, min_probability: float
     ) -> Iterator[Any]:
         self.task.pop_warnings()  # of earlier calls
-        for answer in self.task.predict(self.model, lines, recipe, probabilities or min_probability > 0):
-            sure = self.task.abstain(answer, min_probability) if min_probability else answer
-            hidden = () if probabilities or not min_probability else ("probabilities",)
-            yield {name: value for name, value in sure.items() if name not in hidden}
+        answers = self.task.predict(self.model, lines, recipe, probabilities or min_probability > 0)
+        hidden = () if probabilities else ("probabilities",)
+        for answer in answers:
+            if min_probability:
+                sure = self.task.abstain(answer, min_probability)
+                yield {name: value for name, value in sure.items() if name not in hidden}
+            else:
+                yield answer
         for note in self.task.pop_warnings():
             warnings.warn(note, stacklevel=2)
 

@@ -7,6 +7,7 @@ The two cells of a bidirectional layer may share a kernel launch: `recur_both`, 
 from typing import Any
 
 from elman.ops.forms import Choice, Form, Forms, asked, using
+from elman.ops.lookup import Lookup
 from elman.recurrence import compiled_cpp, compiled_triton, newton, reference, vendor
 from elman.recurrence.vendor import VendorCall
 from elman.shapes import Lengths, Sequence, State
@@ -28,9 +29,16 @@ FORMS = Forms(
 )
 
 
-def recur(cell: Any, x: Sequence, state: State, lengths: Lengths | None = None) -> tuple[Sequence, State]:
-    """Outputs (batch, time, hidden_size) and the state after each row's last real position."""
+def recur(cell: Any, x: Sequence | Lookup, state: State, lengths: Lengths | None = None) -> tuple[Sequence, State]:
+    """Outputs (batch, time, hidden_size) and the state after each row's last real position.
+
+    Of rows of a table, which come without gradients, compiled C++ reads the input projection of the table.
+    """
     lengths = _ragged(x, lengths)
+    if isinstance(x, Lookup):
+        if asked() in ("auto", "compiled") and compiled_cpp.reads_table(cell, x, lengths):
+            return compiled_cpp.run(cell, x, state, lengths)
+        x = x.dense()
     return FORMS[FORMS.taken(cell, x, lengths)].run(cell, x, state, lengths)
 
 
@@ -81,7 +89,7 @@ def forms_that_can_run(cell: Any, x: Sequence, lengths: Lengths | None = None) -
     return FORMS.that_can_run(cell, x, lengths)
 
 
-def _ragged(x: Sequence, lengths: Lengths | None) -> Lengths | None:
+def _ragged(x: Sequence | Lookup, lengths: Lengths | None) -> Lengths | None:
     """None if every row is full. Lengths on a GPU are not read, which would synchronise with the device."""
     if lengths is not None and lengths.device.type == "cpu" and bool((lengths == x.shape[1]).all()):
         return None

@@ -15,6 +15,7 @@ from elman.compiler.cpu.autograd import CompiledRecurrence
 from elman.compiler.cpu.memory_layout import SequencePlan
 from elman.compiler.errors import NoCompiler
 from elman.ops.forms import first_problem
+from elman.ops.lookup import Lookup
 from elman.ops.state import leaves, with_leaves
 from elman.shapes import Lengths, Sequence, State
 
@@ -72,11 +73,20 @@ def drawback(cell: Any, x: Sequence, lengths: Lengths | None) -> str | None:
 
     It depends on shapes alone, never on what ran before, since a resumed run must take the same form again.
     """
-    problem = _unsupported(cell, x) or _slower(cell, x, lengths) or _without_plan(cell, lengths)
-    if problem:
-        return problem
+    return _unsupported(cell, x) or _slower(cell, x, lengths) or _without_kernels(cell, lengths)
+
+
+def reads_table(cell: Any, x: Lookup, lengths: Lengths | None) -> bool:
+    """Whether this form can take the rows of a table; then it is always the fastest."""
+    return not (_unsupported(cell, x.table) or _without_kernels(cell, lengths))
+
+
+def _without_kernels(cell: Any, lengths: Lengths | None) -> str | None:
+    found = plan(cell, lengths is not None)
+    if isinstance(found, str):
+        return found
     try:
-        plan(cell, lengths is not None).kernels  # type: ignore[union-attr]  # noqa: B018
+        found.kernels  # noqa: B018
     except NoCompiler as reason:
         return str(reason)
     return None
@@ -98,14 +108,16 @@ def title(cell: Any, x: Sequence, lengths: Lengths | None) -> str:
     return f"C++ generated for {cell.name}"
 
 
-def run(cell: Any, x: Sequence, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
+def run(cell: Any, x: Sequence | Lookup, state: State, lengths: Lengths | None) -> tuple[Sequence, State]:
     sequence = plan(cell, lengths is not None)
     assert isinstance(sequence, SequencePlan)
+    chosen = x.rows.contiguous() if isinstance(x, Lookup) else None
+    x = x.table.unsqueeze(0) if isinstance(x, Lookup) else x
     inputs = sequence.projection.operands(cell, x, sequence.dtype) or (cell.drive(x), None, None)
     parts = leaves(state)
     weights = [active_weight(cell, name) for name in sequence.names]
     ends = None if lengths is None else lengths.to(torch.int64).contiguous()
-    settings = sequence, torch.is_grad_enabled(), ends
+    settings = sequence, torch.is_grad_enabled(), ends, chosen
     outputs, *finals = CompiledRecurrence.apply(settings, *inputs, *parts, *weights)
     finals = [new if new.dtype == old.dtype else new.to(old.dtype) for new, old in zip(finals, parts, strict=True)]
     return outputs, with_leaves(state, finals)

@@ -130,3 +130,31 @@ def test_entrants_are_names_or_settings():
 
 def test_the_demo_can_be_made():
     assert list(Race.make(DEMO).entrants) == ["ngram", "window", "rnn", "lstm", "attention"]
+
+
+ENTRANTS = [
+    (task, name, key)
+    for task in TASKS
+    for name, key in (("attention", "num_heads"), ("transformer", "num_heads"), ("gru", "reset"))
+]
+
+
+@pytest.mark.parametrize(("task", "name", "key"), ENTRANTS)
+def test_an_entrant_takes_settings_of_its_layer_in_every_task(task, name, key):
+    """Catches a setting lost, or unknown because the task's usual form of the entrant has the layer inside another."""
+    value = 2 if key == "num_heads" else "before"
+    found = model_settings(TASKS[task], f"{name}:{key}={value}", {}, {})
+    layer = "attention" if name == "transformer" else name
+
+    def layers(settings):
+        for part in settings.values() if isinstance(settings, dict) else settings:
+            if isinstance(part, dict | list):
+                yield from layers(part)
+        if isinstance(settings, dict):
+            yield from ((one, at) for one, at in settings.items() if one.endswith(layer) and isinstance(at, dict))
+
+    seen = [at for one, at in layers(found) if one != "attention" or "type" not in at]
+    assert seen
+    assert all(at.get(key) == value for at in seen)
+    with pytest.raises(ConfigError, match="unknown key 'tempo'"):
+        model_settings(TASKS[task], f"{name}:tempo=2", {}, {})

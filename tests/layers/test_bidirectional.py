@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from torch_recurrence import from_torch
 
 from elman.errors import ConfigError, UnknownName
 from elman.layers import LAYERS, TwoWayLayer, two_way
 from elman.layers.bidirectional import Bidirectional, reverse
+from elman.layers.torch_weights import from_torch
 from elman.ops import taps
 from elman.recurrence import using
 

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_recurrence import from_torch
 
 from elman.errors import ConfigError
 from elman.layers import LAYERS, Recurrent
-from elman.layers.torch_weights import to_torch
+from elman.layers.torch_weights import from_torch, to_torch
 
 KINDS = [(nn.RNN, {}), (nn.RNN, {"nonlinearity": "relu"}), (nn.GRU, {}), (nn.LSTM, {})]
 kinds = pytest.mark.parametrize(("kind", "options"), KINDS)

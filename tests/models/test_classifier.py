@@ -16,6 +16,7 @@ from elman.errors import ConfigError
 from elman.models import Classifier, ClassifierConfig
 from elman.models.text_reader import Pooling
 from elman.ops import taps
+from elman.ops.lookup import distinct
 from elman.tokenizers import train_tokenizer
 
 WORDS, LABELS, TIME = 11, 3, 6
@@ -242,3 +243,24 @@ def test_only_order_sensitive_models_separate_good_not_bad_from_bad_not_good(tmp
     for settings in [*recurrent, {"pattern": ["gru"], "every_token": True}]:
         assert accuracy_on_word_order(tmp_path, 8, **settings) >= 0.99
     assert accuracy_on_word_order(tmp_path, 8, pattern=[], pooling="mean", head_size=24) == 0.5
+
+
+@pytest.mark.parametrize("pattern", [["lstm"], ["gru", "lstm"], ["bidirectional"], ["attention", "lstm"], []])
+@every_pooling
+def test_many_tokens_are_looked_up_once_each_and_give_the_same(monkeypatch, pattern, pooling):
+    """Catches tokens mixed up, the order of the second direction, and a first layer that needs the sequence."""
+    torch.manual_seed(0)
+    config = ClassifierConfig.make({"hidden_size": 8, "pattern": pattern, "pooling": pooling}, where="model")
+    model = Classifier(config, WORDS, LABELS).double().eval()
+    batch = batch_of([4, 0, 7, 1, 7])
+    wanted = model.logits(batch.ragged("text"))
+    read = []
+    monkeypatch.setattr("elman.ops.lookup.MANY", 1)
+    monkeypatch.setattr("elman.models.text_reader.distinct", lambda *given: read.append(1) or distinct(*given))
+    with torch.no_grad():
+        torch.testing.assert_close(model.logits(batch.ragged("text")), wanted, atol=1e-10, rtol=0)
+        assert bool(read) == (pattern[:1] not in ([], ["attention"]))
+        with taps.record("output.logits") as seen:
+            model.logits(batch.ragged("text"))
+    assert len(read) <= 1  # not while a recorder listens
+    torch.testing.assert_close(seen["output.logits"].squeeze(), wanted.float(), atol=1e-5, rtol=0)

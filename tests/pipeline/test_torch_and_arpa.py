@@ -10,9 +10,11 @@ from torch import nn
 from whole_runs import run
 
 import elman
-from elman.errors import ConfigError, UnknownName
+from elman.errors import ConfigError, DataError, UnknownName
+from elman.models.stack import count_parameters
 from elman.pipeline.exporting import export_run
 from elman.pipeline.importing import import_arpa
+from elman.pipeline.importing_torch import import_torch
 
 pytestmark = pytest.mark.slow
 TEXTS = ["the cat sat", "a dog zzz", "sat the the cat ran"]
@@ -62,3 +64,85 @@ def test_what_has_no_such_form_is_told(folder, recipe):
         export_run("runs/mine", "out.arpa", "arpa")
     with pytest.raises(UnknownName, match=r"unknown format 'arpe'.*did you mean 'arpa'"):
         export_run("runs/mine", "out", "arpe")
+
+
+MODELS = [{"type": "lstm", "tied_embeddings": False}, {"type": "gru", "num_layers": 2}, {"type": "rnn", "bias": False}]
+MODELS += [{"type": "rnn", "nonlinearity": "relu", "output_bias": False, "embedding_size": 6, "tied_embeddings": False}]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("tokenizer", ["word", "character"])
+def test_an_exported_torch_model_comes_back_exactly(folder, recipe, model, tokenizer):
+    """Catches a bias lost or merged, ties undone, and another nonlinearity, tokenizer or start of a text."""
+    run({**recipe, "tokenizer": tokenizer, "model": {**model, "hidden_size": 12}}, "runs/mine")
+    export_run("runs/mine", "torch", "torch")
+    brought = import_torch("torch", "runs/back")
+    one, other = elman.load("runs/mine", "cpu"), elman.load("runs/back", "cpu")
+    assert brought.parameters == count_parameters(one.model)
+    known = [text for text in TEXTS if not one.tokenizer.unknowns(text)]
+    assert known
+    for text in known:
+        ids = torch.tensor([[one.tokenizer.start_id, *one.tokenizer.encode(text)]])
+        assert ids.tolist() == [[other.tokenizer.start_id, *other.tokenizer.encode(text)]]
+        with torch.no_grad():
+            assert torch.equal(one.model(ids)[0], other.model(ids)[0])
+
+
+def usual(kind, words=7, width=5, hidden=4, **more):
+    """A language model as it is written in plain torch."""
+    model = nn.Module()
+    model.encoder, model.decoder = nn.Embedding(words, width), nn.Linear(hidden, words)
+    model.rnn = kind(width, hidden, batch_first=True, **more)
+    return model
+
+
+@pytest.mark.parametrize(("kind", "more"), [(nn.LSTM, {}), (nn.GRU, {"num_layers": 2}), (nn.RNN, {"bias": False})])
+@pytest.mark.parametrize("square", [False, True])
+@pytest.mark.parametrize("form", ["x.pt", "x.safetensors", None])
+def test_a_state_dict_of_torch_gives_the_same_logits(folder, kind, more, square, form):
+    """Catches embedding and output exchanged where they have one shape, and torch's second bias lost."""
+    torch.manual_seed(0)
+    theirs = usual(kind, width=4 if square else 5, **more)
+    weights = theirs.state_dict()
+    if form == "x.pt":
+        torch.save(weights, form)
+    elif form:
+        safetensors.torch.save_file(weights, form)
+    brought = import_torch(form or weights, "runs/torch")
+    assert brought.architecture == kind.__name__
+    ours, ids = elman.load("runs/torch", "cpu"), torch.tensor([[0, 3, 6, 1, 1]])
+    with torch.no_grad():
+        expected = theirs.decoder(theirs.rnn(theirs.encoder(ids))[0])
+        torch.testing.assert_close(ours.model(ids)[0], expected, rtol=0, atol=1e-6)
+    assert ours.tokenizer.encode("3 6 1").tolist() == [3, 6, 1]
+
+
+class Harm:
+    def __reduce__(self):
+        return (open, ("harmed", "w"))
+
+
+def test_what_is_no_such_state_dict_is_refused_and_no_code_is_run(folder):
+    def refused(content, match):
+        torch.save(content, "x.pt")
+        with pytest.raises(DataError, match=match):
+            import_torch("x.pt", "runs/x")
+        assert not (folder / "runs/x").exists()
+
+    refused({"a": Harm()}, "cannot be read as a state dict")
+    assert not (folder / "harmed").exists()
+    refused([1, 2], "holds a list, not a state dict")
+    refused(usual(nn.LSTM).rnn.state_dict(), "an embedding .* are needed, but there is nothing")
+    refused(usual(nn.LSTM, bidirectional=True).state_dict(), "two directions, or a projection")
+    refused(usual(nn.LSTM, proj_size=2).state_dict(), "two directions, or a projection")
+    refused(nn.Linear(2, 2).state_dict(), "has 0 recurrent modules")
+    refused({**usual(nn.GRU).state_dict(), "more": torch.ones(3, 3)}, r"there is .*more \(3, 3\)")
+    plain = {name: one for name, one in usual(nn.GRU, width=4).state_dict().items() if name != "decoder.bias"}
+    refused(plain, "which of (en|de)coder.weight and (en|de)coder.weight is the embedding")
+    whole = usual(nn.GRU, num_layers=2).state_dict()
+    refused({name: one for name, one in whole.items() if name != "rnn.weight_hh_l1"}, "no complete")
+    (folder / "x.safetensors").write_bytes(b"\0" * 40)
+    with pytest.raises(DataError, match="cannot be read as a state dict"):
+        import_torch("x.safetensors", "runs/x")
+    with pytest.raises(DataError, match="no such file"):
+        import_torch("y.pt", "runs/x")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from cell_cases import cell_of
+from cell_cases import CASES, cell_of
 from cell_equivalence import assert_same, carried, results
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +17,8 @@ from elman.cells import Cell
 from elman.compiler.cell_program import first_parameter
 from elman.compiler.cpu import runtime
 from elman.ops import taps
+from elman.ops.lookup import Lookup
+from elman.ops.state import leaves, with_leaves
 from elman.recurrence import compiled_cpp, recur, using
 
 
@@ -228,3 +230,41 @@ def test_the_first_parameter_is_the_first() -> None:
     module = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Tanh(), nn.Linear(2, 2)), nn.Linear(1, 1))
     for one in (module, cell("peephole"), cell("layernorm-lstm")):
         assert first_parameter(one) is next(one.parameters())
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES)
+@pytest.mark.parametrize("state", ["initial", "carried"])
+@pytest.mark.parametrize("lengths", [None, [5, 0, 2]])
+def test_rows_of_a_table_give_what_the_sequence_gives(name: str, settings: Any, state: str, lengths: Any) -> None:
+    """Catches another row read, the zeros of an initial state taken for granted, and padding that is a step."""
+    torch.manual_seed(0)
+    one = cell_of(name, settings, hidden_size=6).double()
+    table, rows = (
+        torch.randn(4, 3, dtype=torch.float64),
+        torch.tensor([[3, 0, 0, 2, 1], [1, 1, 3, 3, 0], [0, 2, 2, 1, 3]]),
+    )
+    first = one.initial_state(3)
+    if state == "carried":
+        first = with_leaves(first, carried(one, 3))
+    ends = None if lengths is None else torch.tensor(lengths)
+    with torch.no_grad():
+        found, last = recur(one, Lookup(table, rows), first, ends)
+        with using("reference"):
+            wanted, final = recur(one, table[rows], first, ends)
+    for place, length in enumerate(lengths or [5, 5, 5]):
+        torch.testing.assert_close(found[place, :length], wanted[place, :length], atol=1e-10, rtol=0)
+    for mine, right in zip(leaves(last), leaves(final), strict=True):
+        torch.testing.assert_close(mine, right, atol=1e-10, rtol=0)
+
+
+def test_a_table_is_read_by_compiled_code_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a table that is made a sequence before its projection, or read where another form was asked for."""
+    one, seen = cell("lstm"), []
+    monkeypatch.setattr(compiled_cpp, "run", lambda *arguments, run=compiled_cpp.run: seen.append(1) or run(*arguments))
+    table, rows = torch.randn(4, 3, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.int64)
+    with torch.no_grad():
+        recur(one, Lookup(table, rows), one.initial_state(2))
+        assert seen == [1]
+        with using("reference"):
+            recur(one, Lookup(table, rows), one.initial_state(2))
+    assert seen == [1]

@@ -17,29 +17,33 @@ Matrix = tuple[Tensor, int, int]  # in the memory of a tensor: its first element
 
 
 class CompiledRecurrence(torch.autograd.Function):
-    """Arguments: (plan, grad mode, lengths); x, weight and bias of the input projection (or the drive, None, None); the
-    parts of the state; the weights by the plan's names."""
+    """Arguments: (plan, grad mode, lengths, chosen); x, weight and bias of the input projection (or the drive, None,
+    None); the parts of the state; the weights by the plan's names.
+
+    With `chosen` (batch, time), x is a table (1, rows, width), and these are the rows that are read; without gradients.
+    """
 
     @staticmethod
     def forward(ctx: Any, settings: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Tensor) -> Any:
-        plan, grad_mode, lengths = settings
+        plan, grad_mode, lengths, chosen = settings
         size, dtype, saving = plan.step.size, plan.dtype, grad_mode and any(ctx.needs_input_grad)
         drive = _unit_stride(x if weight is None else linear(x, _contiguous(weight, dtype), bias), dtype)
-        batch, time, width = drive.shape
+        (batch, time), width = drive.shape[:2] if chosen is None else chosen.shape, drive.shape[2]
         count = len(plan.step.next_state)
         weights = [_contiguous(one, dtype) for one in rest[count:]]
         initial = [_unit_stride(part, dtype) for part in rest[:count]]
         outputs = drive.new_empty(batch, time, size)
         saved = drive.new_empty(batch, time if saving else 1, plan.record)
         final = [drive.new_empty(batch, size) for _ in initial]
-        descriptors = [_descriptor(one) for one in (*weights, *initial, *final, drive, outputs, saved)]
+        inputs = drive if chosen is None else drive[0]
+        descriptors = [_descriptor(one) for one in (*weights, *initial, *final, inputs, outputs, saved)]
         if saving:
             ctx.plan, ctx.lengths, ctx.width = plan, lengths, width
             ctx.set_materialize_grads(False)
             ctx.save_for_backward(saved, x if weight is not None else None, weight, *rest[count:])
         else:  # a step stride of 0: each step overwrites the last
             descriptors[-1] = saved.data_ptr(), saved.stride(0), 0
-        plan.kernels[0](batch, time, descriptors, lengths)
+        plan.kernels[0](batch, time, descriptors, lengths, chosen)
         return outputs, *final
 
     @staticmethod

@@ -6,14 +6,15 @@
     pack all weights into panels w
     for each step t:
       for each region (LoopSchedule):
-        gemm(w, state or m, y)               the matmuls that this region reads, all rows at once
+        gemm(w, state or m, y)               the matmuls that this region reads, all rows at once; none of zeros
         for each row r:                      the epilogue, while the row is in the nearest cache
           for each loop of the region:
             for each unit u:  v = f(...)     one vectorised loop; reductions over units end it
       swap(state, next)
 
 A function gets, for each tensor, a descriptor: the address of its first element, and the strides of its rows and steps,
-in elements. A slot is what one row and step of a tensor holds for one purpose (`Slot`).
+in elements. A slot is what one row and step of a tensor holds for one purpose (`Slot`). With `chosen` (rows, steps) the
+drive is a table, and these are the numbers of its rows.
 """
 
 import math
@@ -34,6 +35,12 @@ typedef void (*Gemm)(const T*, const T* const*, int64_t, int64_t, int64_t, int64
 typedef void (*Pack)(
     const T*, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, T*);
 static int64_t padded(int64_t columns) {{ return (columns + 15) / 16 * 16 + 16; }}  // so that rows share no cache sets
+static bool all_zero(const T* x, int64_t rows, int64_t size, int64_t pitch) {{
+    int64_t others = 0;
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t u = 0; u < size; ++u) others += x[r * pitch + u] != 0;
+    return !others;
+}}
 """
 FUNCTION = """
 extern "C" void {name}(int64_t from, int64_t to, const int64_t* args) {{
@@ -42,7 +49,8 @@ const int64_t time = args[0], size = args[1], reverse = args[2];
 const int64_t* const lengths = (const int64_t*)args[3];
 const Gemm gemm = (Gemm)args[4];
 const Pack pack = (Pack)args[5];
-const int64_t* const descriptors = args + 6;
+const int64_t* const chosen = (const int64_t*)args[6];
+const int64_t* const descriptors = args + 7;
 const int64_t rows = to - from, pitch = padded(size);
 """
 ROW_LOOP = "for (int64_t r = 0; r < rows; ++r) {"
@@ -109,6 +117,7 @@ class Emitter:
         for n in (self.slot("accumulated", n) for n in range(len(self.program.accumulated))):
             lines.append(f"std::memset(tensors[{n}] + (from + r) * strides[{2 * n}], 0, size * sizeof(T));")
         lines.append("}")
+        lines += [f"const bool fresh = all_zero(state, {len(parts)} * rows, size, pitch);"]
         lines += ["for (int64_t step = 0; step < time; ++step) {"]
         lines += ["const int64_t t = reverse ? time - 1 - step : step;"]
         for start, end in pairwise(sorted({0, *schedule.starts, schedule.last + 1})):
@@ -171,7 +180,11 @@ class Emitter:
                 states = {arg: self.nodes[arg].detail[0] for arg in args if self.nodes[arg].op == "state"}
                 operands = (f"state + {states[arg]} * rows * pitch" if arg in states else f"m{arg}" for arg in args)
                 yield f"{{ const T* const x[] = {{{', '.join(operands)}}};"
-                yield f"gemm(w{n}, x, {len(args)}, size, pitch, rows, y{n}, padded({columns}), {columns}); }}"
+                call = f"gemm(w{n}, x, {len(args)}, size, pitch, rows, y{n}, padded({columns}), {columns});"
+                if len(states) == len(args):  # products of the zeros that a sequence usually begins with
+                    zero = f"std::memset(y{n}, 0, rows * padded({columns}) * sizeof(T));"
+                    call = f"if (fresh && step == 0) {zero} else {call}"
+                yield f"{call} }}"
 
     def region(self, loops: range) -> list[str]:
         """Loops without a GEMM between them, for one row after another."""
@@ -242,7 +255,10 @@ class Emitter:
 
     def slot_address(self, what: str, which: Any) -> str:
         n = self.slot(what, which)
-        return self.address(f"p{n}", f"tensors[{n}] + row * strides[{2 * n}] + t * strides[{2 * n + 1}]")
+        place = f"row * strides[{2 * n}] + t * strides[{2 * n + 1}]"
+        if what == "load" and which[0] == "drive":
+            place = f"(chosen ? chosen[row * time + t] * strides[{2 * n}] : {place})"
+        return self.address(f"p{n}", f"tensors[{n}] + {place}")
 
     def state_address(self, name: str, part: int) -> str:
         return self.address(f"{name}{part}", f"{name} + ({part} * rows + r) * pitch")

@@ -35,10 +35,17 @@ class SequenceKernel:
         self.multiplications = program.size**2 * sum(len(node.args) for node in matmuls)  # of one row in one step
 
     def __call__(
-        self, batch: int, time: int, tensors: list[Descriptor], lengths: Tensor | None = None, reverse: bool = False
+        self,
+        batch: int,
+        time: int,
+        tensors: list[Descriptor],
+        lengths: Tensor | None = None,
+        chosen: Tensor | None = None,
+        reverse: bool = False,
     ) -> None:
-        """`tensors`, weights first."""
-        args = [time, self.size, reverse, 0 if lengths is None else lengths.data_ptr(), *self.callbacks]
+        """`tensors`, weights first. `chosen` (batch, time): the rows of the drive, which is then a table."""
+        ends, rows = (0 if one is None else one.data_ptr() for one in (lengths, chosen))
+        args = [time, self.size, reverse, ends, *self.callbacks, rows]
         for tensor in tensors:
             args += tensor
         _parallel_rows(self.function, batch, time * self.multiplications, (Integer * len(args))(*args))

@@ -232,6 +232,8 @@ class TaskPrediction(ABC):
     has_probabilities: ClassVar[bool] = True
     """Whether `predict` can give probabilities with its answers."""
 
+    window: int | None = None
+    """Lines predicted together; None: few at first, so that the first answers come soon, then more."""
     inputs: ClassVar[tuple[str, ...]] = ("text",)
     """Fields of a line that `predict` reads the text from: the first one that the line has."""
 

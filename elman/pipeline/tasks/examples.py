@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elman.batches import Buckets, Examples, ExampleStore, length_batches
+from elman.batches.groups import groups, growing_groups
 from elman.corpus import Corpus, Repairs
 from elman.corpus.stored_corpus import StoredCorpus
 from elman.errors import DataError
 from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.evaluation.workers import Submit
 from elman.pipeline.tasks.base import LITTLE, EvaluationResult, PreparedData, Task, data_changed
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions, length_warning
 from elman.pipeline.tasks.race import FREQUENCIES, RIGHT, ExampleOutput, ExampleValues, InferenceWork, class_means
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 CHUNK = 256  # lines predicted together, so that batches have similar lengths
 MOST = 8192  # of them where predicting is quick; the first answers come after CHUNK
+BATCH_TOKENS = 8192  # of short lines in a batch, with padding: preparing the recurrent matrix costs little then
 LENGTH_CLASSES = 5  # of about as many examples each
 TIMED_EXAMPLES = 64  # examples predicted to measure speed
 SAMPLES, QUICK_SAMPLES = 5, 3  # predictions that are shown at the end, and at a validation
@@ -182,6 +185,10 @@ class ExampleTask(Task):
             lengths = (len(row[field]) for row in rows if field in row)
             self.long_lines[self._has(field), positions] += count_longer(lengths, positions)
 
+    def windows(self, lines: Iterable[Any]) -> Iterator[list[Any]]:
+        """The lines that are predicted together."""
+        return growing_groups(lines, CHUNK, MOST) if self.window is None else groups(lines, self.window)
+
     def run_rows(
         self, model: Any, rows: Sequence[Row], recipe: "Recipe", run: Callable[[Examples, list[int]], Iterable[Any]]
     ) -> list[Any]:
@@ -194,6 +201,24 @@ class ExampleTask(Task):
             for indices, batch in length_batches(rows, self.by[0], recipe.evaluation.batch_size):
                 for index, output in zip(indices, run(batch.to(device), indices), strict=True):
                     outputs[index] = output
+        return outputs
+
+    def begin_rows(
+        self, model: Any, rows: Sequence[Row], recipe: "Recipe", run: Callable[[Examples], Iterable[Any]], begin: Submit
+    ) -> Callable[[], list[Any]]:
+        """Begins the same for rows with small outputs, in larger batches where they are short; `begin` is that of
+        `batch_threads`. Gives the function that waits for the outputs."""
+        self.count_long_lines(model, rows)
+        device, batches = device_of(model), length_batches(rows, self.by[0], recipe.evaluation.batch_size, BATCH_TOKENS)
+        begun = [(indices, begin(run, batch.to(device))) for indices, batch in batches]
+
+        def outputs() -> list[Any]:
+            found: list[Any] = [None] * len(rows)
+            for indices, future in begun:
+                for index, output in zip(indices, future.result(), strict=True):
+                    found[index] = output
+            return found
+
         return outputs
 
     # Races: accuracy by length; speed in predicted examples

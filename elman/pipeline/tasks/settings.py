@@ -8,7 +8,7 @@ from elman.config import Config, typed, unknown_key, with_type
 from elman.corpus.config import DataConfig
 from elman.errors import ConfigError, brief
 from elman.layers import LAYERS
-from elman.models.stack import check_size, on_meta
+from elman.models.stack import StackConfig, check_size, on_meta
 from elman.registry import Registry
 from elman.tokenizers import TOKENIZERS
 
@@ -131,6 +131,30 @@ def bidirectional(settings: Settings, **join: str) -> Settings:
     if LAYERS[layer].causal:
         settings["pattern"] = [{"bidirectional": {"layer": {layer: own}, **join}}]
     return settings
+
+
+def in_layers(
+    pattern: list[Any], layer: str, given: Mapping[str, Any], known: Registry[Any] = LAYERS
+) -> tuple[list[Settings], Settings]:
+    """A pattern with settings that only its layers of this name know, and not the stack, inside of these layers; and
+    the other settings. Inside of bidirectional layers too; attention is also two-way and cross-attention."""
+    own = {key: value for key, value in given.items() if key not in StackConfig.model_fields}
+    taken: set[str] = set()
+
+    def filled(entry: Any) -> Settings:
+        ((name, at),) = ({entry: {}} if isinstance(entry, str) else entry).items()
+        if name == "bidirectional":
+            (inner,), _ = in_layers([at.get("layer", "lstm")], layer, own)
+            taken.update(own.keys() & next(iter(inner.values())))
+            return {name: {**at, "layer": inner}}
+        if name not in (layer, f"two-way-{layer}", f"cross-{layer}"):
+            return {name: at}
+        fits = {key: value for key, value in own.items() if key in known[name].Config.model_fields}
+        taken.update(fits)
+        return {name: {**at, **fits}}
+
+    made = [filled(entry) for entry in pattern]
+    return made, {key: value for key, value in given.items() if key not in taken}
 
 
 def pick(registry: Registry[Any], where: str, settings: Any) -> Config:

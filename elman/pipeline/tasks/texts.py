@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from torch import Tensor
 
-from elman.batches.groups import growing_groups
+from elman.batches.groups import one_ahead
 from elman.corpus import LabelledConfig, LabelledCorpus, Repairs, SourceReader, label_rows
 from elman.corpus.config import TEXT, Record, Table
 from elman.corpus.labelled_corpus import split_labels
 from elman.errors import ConfigError, nan_error
 from elman.evaluation.inference_mode import inference_mode
+from elman.evaluation.workers import batch_threads
 from elman.pipeline.tasks.base import PreparedData
-from elman.pipeline.tasks.examples import CHUNK, MOST, ExampleTask, max_tokens
+from elman.pipeline.tasks.examples import MOST, ExampleTask, max_tokens
 from elman.pipeline.tasks.lines import numbered, text_of
 from elman.pipeline.tasks.pretrained_vectors import Vocabulary, words_of_ids
 from elman.pipeline.tasks.race import CONTEXTS, InferenceWork
@@ -118,7 +119,7 @@ class TextTask(ExampleTask):
         """The outputs of a model for a batch (batch, …)."""
 
     @abstractmethod
-    def answer(self, output: Any, probabilities: bool) -> Settings:
+    def answer(self, output: list[float], probabilities: bool) -> Settings:
         """The answer to a line, from its output."""
 
     def empty_answer(self, probabilities: bool) -> Settings | None:
@@ -127,13 +128,22 @@ class TextTask(ExampleTask):
 
     def predict(self, model: Any, lines: Any, recipe: "Recipe", probabilities: bool) -> Iterator[Settings]:
         empty = self.empty_answer(probabilities)
-        for texts in growing_groups(numbered(lines, lambda line: text_of(line, "text")), CHUNK, MOST):
-            asked = [text for text in texts if text.strip() or empty is None]
-            rows = [{"text": np.asarray(ids)} for ids in self.tokenizer.encode_batch(asked)]
-            outputs = self.run_rows(model, rows, recipe, lambda batch, _: _numbers(self.run(model, batch).double()))
-            answers = (self.answer(output, probabilities) for output in outputs)
-            for text in texts:
-                yield {"text": text} | (next(answers) if text.strip() or empty is None else empty)
+
+        def run(batch: Any) -> list[list[float]]:
+            return _numbers(self.run(model, batch).double()).tolist()
+
+        def begin(texts: list[str]) -> tuple[list[str], Callable[[], list[Any]]]:
+            asked = [text for text in texts if empty is None or text.strip()]
+            rows = [{"text": ids} for ids in self.tokenizer.encode_batch(asked)]
+            return texts, self.begin_rows(model, rows, recipe, run, submit)
+
+        with batch_threads(model) as submit:
+            windows = map(begin, self.windows(numbered(lines, lambda line: text_of(line, "text"))))
+            for texts, outputs in one_ahead(windows, lambda begun: self.window is None and len(begun[0]) < MOST):
+                found = iter(outputs())
+                for text in texts:
+                    blank = empty is not None and not text.strip()
+                    yield {"text": text, **(empty if blank else self.answer(next(found), probabilities))}  # type: ignore[dict-item]
 
     def vocabularies(self, model: Any) -> list[Vocabulary]:
         return [Vocabulary(model, words_of_ids(self.tokenizer), "text")]

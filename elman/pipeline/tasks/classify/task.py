@@ -121,16 +121,16 @@ class Classify(TextTask):
     def run(self, model: Any, batch: Any) -> Any:
         return model.probabilities(batch)
 
-    def answer(self, output: Any, probabilities: bool) -> Settings:
+    def answer(self, output: list[float], probabilities: bool) -> Settings:
         names = self.labels.names
         if self.labels.several:
             above = [name for name, chance in zip(names, output, strict=True) if chance > THRESHOLD]
             answer: Settings = {"labels": above}
         else:
-            best = int(output.argmax())
-            answer = {"label": names[best], "probability": float(output[best])}
+            most = max(output)
+            answer = {"label": names[output.index(most)], "probability": most}
         if probabilities:
-            answer["probabilities"] = dict(zip(names, map(float, output), strict=True))
+            answer["probabilities"] = dict(zip(names, output, strict=True))
         return answer
 
     def empty_answer(self, probabilities: bool) -> Settings:

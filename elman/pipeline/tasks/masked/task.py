@@ -7,7 +7,7 @@ from elman.errors import ConfigError
 from elman.models import MODELS, is_masked
 from elman.pipeline.tasks import TASKS, Measure
 from elman.pipeline.tasks.language_model.task import LanguageModelling
-from elman.pipeline.tasks.settings import Settings, bidirectional
+from elman.pipeline.tasks.settings import Settings, bidirectional, in_layers
 
 
 @TASKS.register("masked")
@@ -37,4 +37,6 @@ class MaskedModelling(LanguageModelling):
 
     @classmethod
     def transformer(cls, settings: Settings) -> Settings:
-        return {**settings, "type": cls.default_model}
+        usual = cls.models[cls.default_model].Config.model_fields["pattern"].default
+        pattern, settings = in_layers(settings.get("pattern", usual), "attention", settings)
+        return {**settings, "pattern": pattern, "type": cls.default_model}

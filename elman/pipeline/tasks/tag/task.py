@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import field_validator
 
 from elman.batches import ExampleStore, collate
-from elman.batches.groups import growing_groups
 from elman.batches.tagging import StoredWords, WordsConfig, WordTable
 from elman.config import Facts
 from elman.corpus import Repairs, SourceReader, TaggedConfig, TaggedCorpus, TaggedSentence, TagSet
@@ -29,11 +28,11 @@ from elman.inspection.inspected_text import InspectedText
 from elman.models import TAGGERS, Tagger
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.base import ResampledScore
-from elman.pipeline.tasks.examples import CHUNK, MOST, ExampleTask
+from elman.pipeline.tasks.examples import ExampleTask
 from elman.pipeline.tasks.files import save_json
 from elman.pipeline.tasks.lines import missing, numbered
 from elman.pipeline.tasks.pretrained_vectors import Vocabulary
-from elman.pipeline.tasks.settings import TRANSFORMER, Settings, bidirectional, untyped
+from elman.pipeline.tasks.settings import TRANSFORMER, Settings, bidirectional, in_layers, untyped
 from elman.pipeline.tasks.warm_start import copy_weights
 from elman.registry import Registry
 from elman.tokenizers.base import UNK
@@ -118,7 +117,8 @@ class Tag(ExampleTask):
 
     @classmethod
     def transformer(cls, settings: Settings) -> Settings:
-        return {"pattern": TRANSFORMER_PATTERN, **settings, "type": cls.default_model}
+        pattern, settings = in_layers(settings.get("pattern", TRANSFORMER_PATTERN), "attention", settings)
+        return {**settings, "pattern": pattern, "type": cls.default_model}
 
     @classmethod
     def starting_body(cls, run: str, stored: Settings, asked: Mapping[str, Any]) -> Settings:
@@ -244,7 +244,7 @@ class Tag(ExampleTask):
             chances = model.marginals(batch).cpu().tolist() if probabilities else repeat(None, len(tags))
             return zip(tags, chances, strict=True)
 
-        for sentences in growing_groups(numbered(lines, self.words_of), CHUNK, MOST):
+        for sentences in self.windows(numbered(lines, self.words_of)):
             rows = [self.table.encode(TaggedSentence(tuple(words))) for words in sentences if words]
             found = iter(self.run_rows(model, rows, recipe, run))
             for words in sentences:

@@ -12,7 +12,7 @@ import numpy as np
 
 from elman.batches import ExampleStore, collate
 from elman.batches.groups import groups
-from elman.config import Config
+from elman.config import Config, unknown_key
 from elman.corpus import Corpus, PairCorpus, PairsConfig, Repairs
 from elman.corpus.stored_corpus import keep_pairs
 from elman.errors import ConfigError
@@ -20,7 +20,7 @@ from elman.evaluation.inference_mode import device_of
 from elman.inspection.inspected_text import InspectedText
 from elman.layers import LAYERS
 from elman.models import TRANSLATORS
-from elman.models.encoder_decoder.config import parallel_settings
+from elman.models.encoder_decoder.config import DecoderConfig, EncoderDecoderConfig, parallel_settings
 from elman.pipeline.tasks import TASKS, Measure, PreparedData
 from elman.pipeline.tasks.examples import CHUNK, max_tokens
 from elman.pipeline.tasks.forced_scoring import ForcedScorer, PairScore, has_log_probs
@@ -29,7 +29,7 @@ from elman.pipeline.tasks.position_checks import learned_positions
 from elman.pipeline.tasks.pretrained_vectors import Vocabulary, without_vectors, words_of_ids
 from elman.pipeline.tasks.race import InferenceWork
 from elman.pipeline.tasks.search import format_candidates, search_targets
-from elman.pipeline.tasks.settings import Settings
+from elman.pipeline.tasks.settings import Settings, in_layers
 from elman.pipeline.tasks.translate.evaluation import TranslationScores
 from elman.pipeline.tasks.translate.race import translation_work
 from elman.pipeline.tasks.translate.tokenizers import PairTokenizers, suggest_tokenizer
@@ -104,8 +104,14 @@ class Translate(TranslationScores):
             causal = LAYERS[name].causal
             parts = {"encoder": {"pattern": [{"bidirectional": {"layer": name}} if causal else name]}}
             parts |= {"decoder": {"pattern": [name]}}
-        for side, part in parts.items():
-            made[side] = part | dict(made.get(side) or {})
+        own = {key: made.pop(key) for key in [*made] if key not in EncoderDecoderConfig.model_fields}
+        unknown = {*own}
+        for (side, part), known in zip(parts.items(), (LAYERS, DecoderConfig.known), strict=True):
+            pattern, left = in_layers(part["pattern"], name, own, known)
+            made[side] = part | {"pattern": pattern} | dict(made.get(side) or {})
+            unknown &= {*left}
+        if unknown:
+            raise ConfigError(unknown_key(min(unknown), "model", [*EncoderDecoderConfig.model_fields]))
         return {**made, "type": cls.default_model}
 
     @classmethod
