@@ -1,0 +1,125 @@
+"""What routes for text work with: models, sessions, and the key that signs states."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+from starlette.requests import Request
+
+from elman.serving.api.sampling_fields import SamplingFields
+from elman.serving.api.text_call import check_count, check_tokens, decode_state, encode_state, session_errors
+from elman.serving.errors import ApiError
+from elman.serving.generation import Snapshot
+from elman.serving.models import ModelPool
+from elman.serving.session_store import Session
+from elman.serving.sessions import Sessions
+from elman.serving.settings import ServeConfig
+from elman.serving.signed_state import StateSigner
+from elman.serving.text_model import TextModel
+
+
+class CarriesState(Protocol):
+    """A request that may continue a text."""
+
+    session: str | None
+    state: str | None
+    return_state: bool
+
+
+class TextService:
+    """One for each server."""
+
+    def __init__(self, pool: ModelPool, config: ServeConfig, sessions: Sessions, signer: StateSigner):
+        self.pool, self.config, self.sessions, self.signer = pool, config, sessions, signer
+
+    @asynccontextmanager
+    async def open(self, request: Request, name: str | None) -> AsyncIterator[TextModel]:
+        """The language model of that name; it stays loaded in the block."""
+        async with self.pool.use(self.pool.chosen(name)) as served:
+            yield await served.worker_in_thread(TextModel.of)
+
+    @asynccontextmanager
+    async def origin(self, request: Request, model: TextModel, body: CarriesState) -> AsyncIterator["Origin"]:
+        """What a request continues. A session is its own until the end of the block."""
+        owner, session, snapshot = owner_of(request), None, None
+        with session_errors():
+            if body.session is not None:
+                session = await self.sessions.take(owner, body.session)
+            try:
+                if session is not None:
+                    if session.model != model.name:
+                        raise ApiError(409, f"the session is of model {session.model!r}", "session", "other_model")
+                    snapshot = self.signer.unpack(session.state, model.digest, model.initial)
+                elif body.state is not None:
+                    snapshot = self.signer.unpack(decode_state(body.state), model.digest, model.initial)
+                yield Origin(self, model, owner, snapshot, session, body.return_state)
+            finally:
+                if session is not None:
+                    self.sessions.give_back(session.id)
+
+    def check_fields(self, fields: SamplingFields) -> None:
+        """Raises for what exceeds the server's limits, before any work on it."""
+        stops = fields.stops()
+        check_count(len(stops), self.config.stop_strings, "stop")
+        if any(len(stop) > self.config.stop_length for stop in stops):
+            raise ApiError(400, f"stop: a stop string is longer than {self.config.stop_length} characters", "stop")
+        if fields.stream_options is not None and not fields.stream:
+            raise ApiError(400, "stream_options go with stream: true", "stream_options")
+
+    def check_bias(self, fields: SamplingFields, model: TextModel) -> None:
+        check_tokens(map(int, fields.logit_bias or {}), model, "logit_bias")
+
+
+class Origin:
+    """The text that a request continues, if any, and where the new state goes."""
+
+    def __init__(
+        self,
+        service: TextService,
+        model: TextModel,
+        owner: str,
+        snapshot: Snapshot | None,
+        session: Session | None,
+        returned: bool,
+    ):
+        self.service, self.model, self.owner = service, model, owner
+        self.snapshot, self.session, self.returned = snapshot, session, returned
+
+    async def save(self, snapshot: Snapshot | None) -> dict[str, Any]:
+        """Stores the new state where the request says; the fields of the answer that tell of it."""
+        if snapshot is None:
+            return {}
+        data = self.service.signer.pack(snapshot, self.model.digest, self.service.config.session_seconds)
+        answer: dict[str, Any] = {"state": encode_state(data)} if self.returned else {}
+        if self.session is not None:
+            session = self.session._replace(position=position_of(snapshot), state=data)
+            with session_errors():
+                answer["session"] = described(await self.service.sessions.save(session), self.service.sessions)
+        return answer
+
+
+def position_of(snapshot: Snapshot) -> int:
+    """Tokens of the text, its start not counted."""
+    return snapshot.position + len(snapshot.pending) - 1
+
+
+def described(session: Session, sessions: Sessions) -> dict[str, Any]:
+    """A session as clients see it. `stored`: it survives the end of the server."""
+    return {
+        "id": session.id,
+        "object": "session",
+        "model": session.model,
+        "position": session.position,
+        "bytes": len(session.state),
+        "digest": session.digest,
+        "expires_at": int(session.expires),
+        "stored": sessions.durable,
+    }
+
+
+def owner_of(request: Request) -> str:
+    return str(request.scope.get("elman.owner", ""))
+
+
+def text_service(request: Request) -> TextService:
+    return request.app.state.text_service
