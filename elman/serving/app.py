@@ -7,16 +7,19 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 import elman
-from elman.serving.api import operations
+from elman.serving.api import chat, completions, operations, responses, sessions
+from elman.serving.chat_format import read_chat_format
 from elman.serving.errors import HANDLERS
 from elman.serving.metrics import Metrics
 from elman.serving.models import ModelPool
 from elman.serving.requests import Exchange, Requests
 from elman.serving.security import Security
+from elman.serving.sessions import Sessions
 from elman.serving.settings import ServeConfig
+from elman.serving.signed_state import StateSigner, read_key
 from elman.serving.tokens import Tokens
 
-ROUTERS = (operations.api,)
+ROUTERS = (operations.api, completions.api, chat.api, responses.api, sessions.api)
 """A new family of routes is a module with `api = router()`, and its name here."""
 
 
@@ -30,6 +33,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         await pool.close()
+        app.state.sessions.close()
 
     app = FastAPI(
         title="elman",
@@ -46,6 +50,14 @@ def create_app(
     )
     app.state.pool, app.state.settings, app.state.metrics = pool, settings, metrics
     app.state.running, app.state.ending = running, False
+    app.state.sessions = Sessions(
+        settings.sessions,
+        memory=settings.session_bytes,
+        most=settings.session_count,
+        seconds_to_live=settings.session_seconds,
+    )
+    app.state.signer = StateSigner(read_key(settings.state_key, settings.sessions))
+    app.state.chat_format = read_chat_format(settings.chat_template)
     for router in ROUTERS:
         app.include_router(router)
     return app

@@ -78,12 +78,13 @@ class Generation:
         self.tail = start.tail if start else ()
         self.random = random_stream(seed, stream)
         self.excluded = None if config.unknown or tokenizer.unk_id == tokenizer.eos_id else tokenizer.unk_id
-        self.top, self.scored, self.keep, self.forks, self.owner = top, scored, keep, forks, owner
+        self.top, self.scored, self.keep, self.owner = top, scored, keep, owner
+        self.forks: Sequence[Generation] = forks
         self.tokenizer = tokenizer
         self.cancelled = False
         self.state = start.state if start else None
         # --------------------------------------------------------------------
-        self.row = 0
+        self.row, self.ended = 0, False
         self.read = 0  # known tokens that the state has read
         self.cached = 0  # of these, how many came with a cached state
         self.generated: list[int] = []

@@ -124,6 +124,7 @@ class Scheduler:
             generation.row = self.rows.add(self.initial if generation.state is None else generation.state)
             generation.state = None  # the row has a copy
             self.running.append(generation)
+            self._fork(generation)
 
     def _iterate(self) -> None:
         """One step of every row, after some steps of rows whose prompts are long."""
@@ -133,7 +134,7 @@ class Scheduler:
             if not prompts or self._interrupted(prompts):
                 break
             self._step(prompts)
-            prompts = [generation for generation in prompts if generation.unread > 1]
+            prompts = [generation for generation in prompts if generation.unread > 1 and not generation.ended]
         if self.running:
             self._step(self.running)
             self._sample([generation for generation in self.running if not generation.unread])
@@ -151,8 +152,7 @@ class Scheduler:
             if generation.start is None and self.cache.keeps(generation.known, generation.read):
                 state = self.rows.state(generation.row)
                 self.cache.put(generation.owner, generation.known, generation.read, state)
-            if generation.forks and generation.unread == 1:
-                self._fork(generation)
+            self._fork(generation)
         scored = [generation for generation in reading if generation.scored and generation.unread]
         for generation, choice in zip(scored, self._choices([one.score_next() for one in scored]), strict=True):
             if isinstance(choice, Exception):
@@ -197,20 +197,24 @@ class Scheduler:
 
     def _fork(self, generation: Generation) -> None:
         """Further texts after the same prompt begin where this one has read it, but for its last token."""
-        state = self.rows.state(generation.row)
-        for fork in generation.forks:
+        if not generation.forks or generation.unread != 1:
+            return
+        state, forks = self.rows.state(generation.row), generation.forks
+        for fork in forks:
             fork.state, fork.read, fork.cached = state, generation.read, generation.read
-        generation.forks, forks = (), generation.forks
+        generation.forks = ()
         with self._changed:
             self._waiting[forks[0]] = deque(forks)
             self._waiting.move_to_end(forks[0], last=False)
 
     def _end(self, generation: Generation, output: Output) -> None:
         self._outbox.append((generation, output))
+        self._outbox += [(fork, output) for fork in generation.forks]  # which have failed with it
         self._drop([generation])
 
     def _drop(self, generations: list[Generation]) -> None:
         for generation in generations:
+            generation.ended = True
             self.running.remove(generation)
             self.rows.remove(generation.row)
 
@@ -218,10 +222,9 @@ class Scheduler:
         with self._changed:
             waiting = [generation for texts in self._waiting.values() for generation in texts]
             self._waiting.clear()
-        self._outbox += [(generation, Failed(problem)) for generation in [*self.running, *waiting]]
-        for generation in self.running:
-            self.rows.remove(generation.row)
-        self.running = []
+        for generation in [*self.running]:
+            self._end(generation, Failed(problem))
+        self._outbox += [(one, Failed(problem)) for generation in waiting for one in (generation, *generation.forks)]
 
     def _flush(self) -> None:
         if self._outbox:

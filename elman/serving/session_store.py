@@ -22,6 +22,9 @@ COLUMNS = "id, owner, model, digest, position, expires, state"
 MOST = 1000  # operations in one transaction
 
 
+Job = Callable[[sqlite3.Connection], Any]
+
+
 class Session(NamedTuple):
     """A text that a client continues, as it is stored."""
 
@@ -39,9 +42,7 @@ class SessionStore:
 
     def __init__(self, path: Path | None):
         """`path`: the file; without one a temporary file that ends with the process, and no syncs."""
-        self._jobs: queue.SimpleQueue[tuple[Callable[[sqlite3.Connection], Any] | None, Future[Any]]] = (
-            queue.SimpleQueue()
-        )
+        self._jobs: queue.SimpleQueue[tuple[Job | None, Future[Any]]] = queue.SimpleQueue()
         ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(path, ready), name="elman-sessions", daemon=True)
         self._thread.start()
@@ -73,7 +74,7 @@ class SessionStore:
         self._jobs.put((None, Future()))
         self._thread.join()
 
-    def _do(self, job: Callable[[sqlite3.Connection], Any]) -> Future[Any]:
+    def _do(self, job: Job) -> Future[Any]:
         future: Future[Any] = Future()
         self._jobs.put((job, future))
         return future
@@ -95,7 +96,9 @@ class SessionStore:
                 db.close()
                 return
 
-    def _commit(self, db: sqlite3.Connection, jobs: list[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]]) -> None:
+    def _commit(
+        self, db: sqlite3.Connection, jobs: list[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]]
+    ) -> None:
         """Runs jobs in one transaction, and tells of them once it is on the disk."""
         done: list[tuple[Future[Any], Any]] = []
         try:

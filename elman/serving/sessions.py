@@ -42,13 +42,13 @@ class Sessions:
     def __len__(self) -> int:
         return self._count
 
-    async def create(self, owner: str, model: str, digest: str, position: int, state: bytes) -> Session:
+    async def create(self, owner: str, model: str, digest: str, position: int, state: bytes, id: str = "") -> Session:
         if self._count >= self.most:
             await self.sweep()
         if self._count >= self.most:
             raise TooManySessions(f"there are {self.most} sessions already; delete some, or wait until some expire")
         self._count += 1
-        session = Session(secrets.token_urlsafe(18), owner, model, digest, position, 0.0, state)
+        session = Session(id or secrets.token_urlsafe(18), owner, model, digest, position, 0.0, state)
         try:
             return await self.save(session)
         except BaseException:

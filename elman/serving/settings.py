@@ -83,12 +83,21 @@ class ServeConfig(Config):
     max_logprobs: Positive = 20
     """Likeliest tokens listed at each position."""
 
-    session_count: Positive = 10_000
-    """Sessions that are kept; beyond it the least recently used one is forgotten."""
-    session_mb: Positive = 1024
-    """MB of the states of all sessions; likewise."""
+    session_count: Positive = 1_000_000
+    """Sessions that are kept; beyond it new ones are refused until some expire or are deleted."""
+    session_bytes: Positive = 512 * MB
+    """Bytes of memory that sessions take; those not used for longest are on disk beyond it."""
     session_seconds: Seconds = 3600.0
-    """Seconds that a session is kept without being used."""
+    """Seconds that a session, or a state that was given away, holds without being used."""
+    sessions: Path | None = None
+    """Folder in which sessions survive the end of the server; without it they end with the server."""
+    state_key: Path | None = None
+    """File with the key that states are signed with, which replicas share; written if it does not exist. By default a
+    file in the folder of sessions, or a new key at each start."""
+    prefix_cache_bytes: Positive = 64 * MB
+    """Bytes of states after the beginnings of prompts, kept so that a common beginning is read once."""
+    chat_template: Path | None = None
+    """YAML file that says how the messages of a chat become one text; by default a transcript."""
 
     @model_validator(mode="after")
     def _safe_to_reach(self) -> Self:

@@ -1,25 +1,30 @@
 """Snapshots as bytes: a safetensors file whose metadata say which model they are of, until when they hold, and an HMAC.
 
-    metadata   format, digest of model and tokenizer, position, expires (seconds since 1970), mac
-    tensors    state, state.0, …  pending  tail
+metadata   format, digest of model and tokenizer, position, expires (seconds since 1970), mac
+tensors    state, state.0, …  pending  tail
 """
 
 import hmac
 import json
+import os
+import secrets
 import time
 from hashlib import sha256
+from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from elman.errors import ElmanError
+from elman.errors import ConfigError, ElmanError
 from elman.ops.state import restore, tensors
 from elman.serving.generation import Snapshot
 from elman.shapes import State
+from elman.untrusted import read_bytes
 
 FORMAT = "elman-state-1"
 EMPTY_MAC = "0" * 64
+KEY_BYTES = 32
 MAX_HEADER = 2**20  # bytes
 
 
@@ -35,7 +40,7 @@ class StateSigner:
     """Packs and unpacks with one key; servers that share it accept each other's states."""
 
     def __init__(self, key: bytes):
-        assert len(key) >= 32, "a key has 256 bits"
+        assert len(key) >= KEY_BYTES, "a key has 256 bits"
         self._key = key
 
     def pack(self, snapshot: Snapshot, digest: str, seconds: float) -> bytes:
@@ -67,6 +72,25 @@ class StateSigner:
 
     def _mac(self, data: bytes) -> bytes:
         return hmac.new(self._key, data, sha256).hexdigest().encode()
+
+
+def read_key(path: Path | None, folder: Path | None) -> bytes:
+    """The key of a file, made with a new one if there is none; without a file a new key."""
+    path = path or (folder / "state.key" if folder else None)
+    if path is None:
+        return secrets.token_bytes(KEY_BYTES)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        key = read_bytes(path, 1000)
+        if len(key) < KEY_BYTES:
+            raise ConfigError(f"{path}: a key has {KEY_BYTES} bytes or more, but this one has {len(key)}") from None
+        return key
+    with open(made, "wb") as file:
+        file.write(key := secrets.token_bytes(KEY_BYTES))
+        os.fsync(file.fileno())
+    return key
 
 
 def _metadata(data: bytes) -> dict[str, str]:

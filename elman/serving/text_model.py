@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import pairwise
@@ -74,7 +74,9 @@ class TextModel:
         if session is not None:
             known = [*session.pending, *tokens] or [self.tokenizer.start_id]  # nothing follows: another text
             return Prompt(tokens, known, session)
-        started = not isinstance(text, str) and tokens[:1] and tokens[0] in (self.tokenizer.start_id, self.tokenizer.eos_id)
+        started = (
+            not isinstance(text, str) and tokens[:1] and tokens[0] in (self.tokenizer.start_id, self.tokenizer.eos_id)
+        )
         return Prompt(tokens, tokens if started else [self.tokenizer.start_id, *tokens])
 
     def generations(
@@ -111,7 +113,7 @@ class TextModel:
         others = [make(stream) for stream in range(1, count)]
         return [make(0, others), *others]
 
-    async def run(self, generations: Sequence[Generation]) -> AsyncIterator[list[tuple[Generation, Output]]]:
+    async def run(self, generations: Sequence[Generation]) -> AsyncGenerator[list[tuple[Generation, Output]]]:
         """Submits texts, and yields what they give as it comes; cancels them if it is not read to its end."""
         self._loop = asyncio.get_running_loop()
         inbox: asyncio.Queue[tuple[Generation, Output]] = asyncio.Queue()
@@ -183,5 +185,3 @@ def digest_of(trained: TrainedModel) -> str:
         hashed.update(f"{name}:{part.dtype}:{tuple(part.shape)}".encode())
         hashed.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return hashed.hexdigest()
-
-

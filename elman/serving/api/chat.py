@@ -5,33 +5,29 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
-from elman.serving.api.event_stream import DONE, EventStream, event, primed, unless_gone
+from elman.serving.api.event_stream import DONE, EventStream, event, primed
+from elman.serving.api.routing import Body, Serving, router
 from elman.serving.api.sampling_fields import SamplingFields
 from elman.serving.api.text_call import Text, check_count, check_prompt, complete, make_texts, outputs, usage
-from elman.serving.api.text_service import TextService, owner_of, text_service
+from elman.serving.api.text_service import TextService
 from elman.serving.errors import ApiError
 from elman.serving.generation import Piece
 from elman.serving.text_model import TextModel
 
-router = APIRouter()
+api = router()
 MAX_TOKENS = 256  # where a request does not say
 ROLES = {"developer": "system"}
 
 
-class TextPart(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class TextPart(Body):
     type: Literal["text", "input_text", "output_text"]
     text: str
 
 
-class Message(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Message(Body):
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
     """Text; images and sound are not supported."""
@@ -44,9 +40,7 @@ class Message(BaseModel):
         return ROLES.get(self.role, self.role), content
 
 
-class TextFormat(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class TextFormat(Body):
     type: Literal["text"]
 
 
@@ -57,20 +51,20 @@ class ChatRequest(SamplingFields):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     """The same."""
     n: Annotated[int, Field(ge=1)] | None = None
-    logprobs: StrictBool | None = None
+    logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0)] | None = None
     response_format: TextFormat | None = None
     """Only text is supported."""
 
 
-@router.post("/v1/chat/completions")
-async def create_chat_completion(body: ChatRequest, request: Request) -> Response:
+@api.post("/v1/chat/completions")
+async def create_chat_completion(body: ChatRequest, server: Serving) -> Response:
     """Answers a chat, written out as one text by the chat format of the server."""
-    service = text_service(request)
+    service = TextService(server)
     _check(body, service)
     if body.stream:
-        return EventStream(await primed(_events(body, request, service)))
-    return JSONResponse(await unless_gone(request, _whole(body, request, service)))
+        return EventStream(await primed(_events(body, service)))
+    return JSONResponse(await server.while_connected(_whole(body, service)))
 
 
 def _check(body: ChatRequest, service: TextService) -> None:
@@ -95,22 +89,24 @@ def _texts(body: ChatRequest, model: TextModel, service: TextService, owner: str
     return make_texts(model, prompt, settings, _limit(body), body.n or 1, top=top, owner=owner)
 
 
-async def _whole(body: ChatRequest, request: Request, service: TextService) -> dict[str, Any]:
-    async with service.open(request, body.model) as model:
-        texts = _texts(body, model, service, owner_of(request))
+async def _whole(body: ChatRequest, service: TextService) -> dict[str, Any]:
+    async with service.open(body.model) as model:
+        texts = _texts(body, model, service, service.owner)
         await complete(model, texts)
         choices = [_choice(body, model, service, index, text) for index, text in enumerate(texts)]
         return _head(model, "chat.completion") | {"choices": choices, "usage": usage(texts)}
 
 
-async def _events(body: ChatRequest, request: Request, service: TextService) -> AsyncGenerator[bytes]:
+async def _events(body: ChatRequest, service: TextService) -> AsyncGenerator[bytes]:
     options = body.stream_options
-    async with service.open(request, body.model) as model:
-        texts = _texts(body, model, service, owner_of(request))
+    async with service.open(body.model) as model:
+        texts = _texts(body, model, service, service.owner)
         head, numbers = _head(model, "chat.completion.chunk"), {id(text): index for index, text in enumerate(texts)}
         trims = {id(text): Trimmed(service.chat_format.strip) for text in texts}
 
-        def chunk(index: int, delta: Mapping[str, Any], text: Text | None = None, pieces: Sequence[Piece] = ()) -> bytes:
+        def chunk(
+            index: int, delta: Mapping[str, Any], text: Text | None = None, pieces: Sequence[Piece] = ()
+        ) -> bytes:
             listed = {"content": _listed(body, model, pieces)} if body.logprobs else None
             reason = text.finish_reason if text else None
             choice = {"index": index, "delta": delta, "logprobs": listed, "finish_reason": reason}
@@ -121,7 +117,7 @@ async def _events(body: ChatRequest, request: Request, service: TextService) -> 
             events = []
             for text, output in batch:
                 if len(text.pieces) == 0:
-                    events.append(chunk(numbers[id(text)], {"role": "assistant", "content": ""}))
+                    events.append(chunk(numbers[id(text)], {"role": "assistant", "content": ""}, None, ()))
                 new = trims[id(text)].push(text.add(output))
                 pieces = [output] if isinstance(output, Piece) else []
                 events.append(chunk(numbers[id(text)], {"content": new} if new or pieces else {}, text, pieces))
@@ -171,5 +167,6 @@ def _listed(body: ChatRequest, model: TextModel, pieces: Sequence[Piece]) -> lis
 
     top = body.top_logprobs or 0
     return [
-        entry(piece.token, piece.log_prob) | {"top_logprobs": [entry(*one) for one in piece.top[:top]]} for piece in pieces
+        entry(piece.token, piece.log_prob) | {"top_logprobs": [entry(*one) for one in piece.top[:top]]}
+        for piece in pieces
     ]

@@ -6,19 +6,19 @@ from collections.abc import AsyncGenerator
 from itertools import islice
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
-from pydantic import Field, StrictBool
+from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
-from elman.serving.api.event_stream import DONE, EventStream, event, primed, unless_gone
+from elman.serving.api.event_stream import DONE, EventStream, event, primed
+from elman.serving.api.routing import Serving, router
 from elman.serving.api.sampling_fields import SamplingFields, Tokens
 from elman.serving.api.text_call import Text, check_count, check_prompt, complete, make_texts, outputs, usage
-from elman.serving.api.text_service import Origin, TextService, text_service
+from elman.serving.api.text_service import Origin, TextService
 from elman.serving.errors import ApiError
 from elman.serving.generation import Piece, Scored
 from elman.serving.text_model import TextModel
 
-router = APIRouter()
+api = router()
 MAX_TOKENS = 16  # OpenAI's default
 
 
@@ -33,15 +33,15 @@ class CompletionRequest(SamplingFields):
     """Must equal n."""
     logprobs: Annotated[int, Field(ge=0)] | None = None
     """List log-probabilities, and at each position those of so many of the likeliest tokens."""
-    echo: StrictBool = False
+    echo: bool = False
     """Give the prompt back before the text, with its log-probabilities if asked for."""
-    ignore_eos: StrictBool = False
+    ignore_eos: bool = False
     """Go on after the end of a text with another one."""
     session: Annotated[str, Field(max_length=128)] | None = None
     """Continue the text of this session; the prompt is what follows it."""
     state: str | None = None
     """Continue the text of this state: base64 of what `return_state` or a session gave."""
-    return_state: StrictBool = False
+    return_state: bool = False
     """Give the state after the text, as base64."""
 
     def prompts(self) -> list[str | list[int]]:
@@ -53,14 +53,14 @@ class CompletionRequest(SamplingFields):
         return bool(self.session or self.state or self.return_state)
 
 
-@router.post("/v1/completions")
-async def create_completion(body: CompletionRequest, request: Request) -> Response:
+@api.post("/v1/completions")
+async def create_completion(body: CompletionRequest, server: Serving) -> Response:
     """Continues prompts, or scores given text (`echo` with `logprobs`)."""
-    service = text_service(request)
+    service = TextService(server)
     _check(body, service)
     if body.stream:
-        return EventStream(await primed(_events(body, request, service)))
-    return JSONResponse(await unless_gone(request, _whole(body, request, service)))
+        return EventStream(await primed(_events(body, service)))
+    return JSONResponse(await server.while_connected(_whole(body, service)))
 
 
 def _check(body: CompletionRequest, service: TextService) -> None:
@@ -107,8 +107,8 @@ def _texts(body: CompletionRequest, model: TextModel, service: TextService, orig
     ]
 
 
-async def _whole(body: CompletionRequest, request: Request, service: TextService) -> dict[str, Any]:
-    async with service.open(request, body.model) as model, service.origin(request, model, body) as origin:
+async def _whole(body: CompletionRequest, service: TextService) -> dict[str, Any]:
+    async with service.open(body.model) as model, service.origin(model, body) as origin:
         texts = _texts(body, model, service, origin)
         await complete(model, texts)
         choices = [_choice(body, model, index, text) for index, text in enumerate(texts)]
@@ -116,9 +116,9 @@ async def _whole(body: CompletionRequest, request: Request, service: TextService
         return answer | await origin.save(texts[0].snapshot)
 
 
-async def _events(body: CompletionRequest, request: Request, service: TextService) -> AsyncGenerator[bytes]:
+async def _events(body: CompletionRequest, service: TextService) -> AsyncGenerator[bytes]:
     options = body.stream_options
-    async with service.open(request, body.model) as model, service.origin(request, model, body) as origin:
+    async with service.open(body.model) as model, service.origin(model, body) as origin:
         texts = _texts(body, model, service, origin)
         head, numbers = _head(model), {id(text): number for number, text in enumerate(texts)}
         echoed: set[int] = set()
@@ -134,7 +134,12 @@ async def _events(body: CompletionRequest, request: Request, service: TextServic
                 echoed.add(number)
                 listed = None if body.logprobs is None else _logprobs(body, model, text, told[id(text)])
                 told[id(text)] = len(text.scored) + len(text.pieces)
-                choice = {"index": number, "text": prompt + new, "logprobs": listed, "finish_reason": text.finish_reason}
+                choice = {
+                    "index": number,
+                    "text": prompt + new,
+                    "logprobs": listed,
+                    "finish_reason": text.finish_reason,
+                }
                 chunk: dict[str, Any] = head | {"choices": [choice]}
                 if options and options.continuous_usage_stats:
                     chunk["usage"] = usage(texts)

@@ -1,20 +1,15 @@
-"""Server-sent events, and work that ends when its client has gone."""
+"""Server-sent events."""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 DONE = b"data: [DONE]\n\n"
-
-
-class ClientGone(Exception):
-    """The client has closed its connection; nobody waits for an answer."""
 
 
 def event(value: Any, name: str = "") -> bytes:
@@ -62,22 +57,6 @@ class EventStream(Response):
 async def until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def unless_gone(request: Request, work: Awaitable[Any]) -> Any:
-    """The result of work, which is cancelled when the client has gone."""
-    working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(until_gone(request.receive))
-    try:
-        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGone
-        return working.result()
-    finally:
-        for task in (working, watching):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
 
 
 class Primed:

@@ -9,19 +9,28 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from elman.serving.api.chat import MAX_TOKENS, Message, TextFormat, Trimmed
-from elman.serving.api.event_stream import EventStream, event, primed, unless_gone
+from elman.serving.api.event_stream import EventStream, event, primed
+from elman.serving.api.routing import Body, Serving, router
 from elman.serving.api.sampling_fields import SamplingFields
-from elman.serving.api.text_call import Text, check_count, check_prompt, complete, make_texts, outputs, session_errors, usage
-from elman.serving.api.text_service import TextService, owner_of, text_service
+from elman.serving.api.text_call import (
+    Text,
+    check_count,
+    check_prompt,
+    complete,
+    make_texts,
+    outputs,
+    session_errors,
+    usage,
+)
+from elman.serving.api.text_service import TextService
 from elman.serving.errors import ApiError
 from elman.serving.text_model import TextModel
 
-router = APIRouter(prefix="/v1/responses")
+api = router()
 PREFIX = "resp_"
 
 
@@ -31,9 +40,7 @@ class InputMessage(Message):
     status: Annotated[str, Field(max_length=32)] | None = None
 
 
-class TextSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class TextSettings(Body):
     format: TextFormat | None = None
 
 
@@ -46,7 +53,7 @@ class ResponseRequest(SamplingFields):
     """Default 256."""
     previous_response_id: Annotated[str, Field(max_length=128)] | None = None
     """Continue the chat that ended with this response; it may be continued any number of times."""
-    store: StrictBool | None = None
+    store: bool | None = None
     """Keep the response, so that it can be continued; default true."""
     text: TextSettings | None = None
     truncation: Literal["disabled"] | None = None
@@ -58,44 +65,48 @@ class ResponseRequest(SamplingFields):
 Chat = list[tuple[str, str]]  # role, content
 
 
-@router.post("")
-async def create_response(body: ResponseRequest, request: Request) -> Response:
+def new_id() -> str:
+    return PREFIX + secrets.token_urlsafe(18)
+
+
+@api.post("/v1/responses")
+async def create_response(body: ResponseRequest, server: Serving) -> Response:
     """Answers a text or a chat."""
-    service = text_service(request)
+    service = TextService(server)
     service.check_fields(body)
     check_count(body.max_output_tokens or MAX_TOKENS, service.config.max_tokens, "max_output_tokens")
     if body.stream:
-        return EventStream(await primed(_events(body, request, service)))
-    return JSONResponse(await unless_gone(request, _whole(body, request, service)))
+        return EventStream(await primed(_events(body, service)))
+    return JSONResponse(await server.while_connected(_whole(body, service)))
 
 
-@router.get("/{id}")
-async def read_response(id: str, request: Request) -> Response:
+@api.get("/v1/responses/{id}")
+async def read_response(id: str, server: Serving) -> Response:
     """A stored response."""
-    return JSONResponse((await _stored(text_service(request), request, id))["response"])
+    return JSONResponse((await _stored(TextService(server), id))["response"])
 
 
-@router.delete("/{id}")
-async def delete_response(id: str, request: Request) -> Response:
-    service = text_service(request)
+@api.delete("/v1/responses/{id}")
+async def delete_response(id: str, server: Serving) -> Response:
+    service = TextService(server)
     with session_errors():
-        await service.sessions.delete(owner_of(request), id.removeprefix(PREFIX))
+        await service.sessions.delete(service.owner, id.removeprefix(PREFIX))
     return JSONResponse({"id": id, "object": "response", "deleted": True})
 
 
-async def _stored(service: TextService, request: Request, id: str) -> dict[str, Any]:
+async def _stored(service: TextService, id: str) -> dict[str, Any]:
     with session_errors():
-        session = await service.sessions.get(owner_of(request), id.removeprefix(PREFIX))
+        session = await service.sessions.get(service.owner, id.removeprefix(PREFIX))
     if not id.startswith(PREFIX) or session.digest:
         raise ApiError(404, f"there is no response {id[:64]!r}", "previous_response_id", "response_not_found")
     return json.loads(session.state)
 
 
-async def _chat(body: ResponseRequest, request: Request, service: TextService) -> Chat:
+async def _chat(body: ResponseRequest, service: TextService) -> Chat:
     """The messages so far, without instructions."""
     chat: Chat = []
     if body.previous_response_id is not None:
-        chat = [(role, content) for role, content in (await _stored(service, request, body.previous_response_id))["chat"]]
+        chat = [(role, content) for role, content in (await _stored(service, body.previous_response_id))["chat"]]
     new = [("user", body.input)] if isinstance(body.input, str) else [message.plain() for message in body.input]
     return chat + new
 
@@ -110,25 +121,25 @@ def _text(body: ResponseRequest, chat: Chat, model: TextModel, service: TextServ
     return make_texts(model, model.prompt(written), settings, limit, 1, owner=owner)[0]
 
 
-async def _whole(body: ResponseRequest, request: Request, service: TextService) -> dict[str, Any]:
-    async with service.open(request, body.model) as model:
-        chat = await _chat(body, request, service)
-        text = _text(body, chat, model, service, owner_of(request))
+async def _whole(body: ResponseRequest, service: TextService) -> dict[str, Any]:
+    async with service.open(body.model) as model:
+        chat = await _chat(body, service)
+        text = _text(body, chat, model, service, service.owner)
         await complete(model, [text])
-        return await _finish(body, request, service, model, chat, text, int(time.time()))
+        return await _finish(body, service, model, chat, text, new_id(), int(time.time()))
 
 
-async def _events(body: ResponseRequest, request: Request, service: TextService) -> AsyncGenerator[bytes]:
-    created, number = int(time.time()), 0
+async def _events(body: ResponseRequest, service: TextService) -> AsyncGenerator[bytes]:
+    id, created, number = new_id(), int(time.time()), 0
 
     def numbered(kind: str, **fields: Any) -> bytes:
         nonlocal number
         number += 1
         return event({"type": kind, "sequence_number": number - 1, **fields}, kind)
 
-    async with service.open(request, body.model) as model:
-        chat = await _chat(body, request, service)
-        text = _text(body, chat, model, service, owner_of(request))
+    async with service.open(body.model) as model:
+        chat = await _chat(body, service)
+        text = _text(body, chat, model, service, service.owner)
         trim, begun = Trimmed(service.chat_format.strip), False
         item = _item("in_progress")
         place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
@@ -137,7 +148,7 @@ async def _events(body: ResponseRequest, request: Request, service: TextService)
             events = []
             if not begun:
                 begun = True
-                opening = _response(body, model, f"{PREFIX}pending", created, "in_progress", [], None)
+                opening = _response(body, model, id, created, "in_progress", [], None)
                 empty = _part("")
                 events += [
                     numbered("response.created", response=opening),
@@ -148,7 +159,7 @@ async def _events(body: ResponseRequest, request: Request, service: TextService)
             if new:
                 events.append(numbered("response.output_text.delta", **place, delta=new, logprobs=[]))
             yield b"".join(events)
-        final = await _finish(body, request, service, model, chat, text, created, item["id"])
+        final = await _finish(body, service, model, chat, text, id, created, item["id"])
         whole = final["output"][0]["content"][0]
         yield numbered("response.output_text.done", **place, text=whole["text"], logprobs=[])
         yield numbered("response.content_part.done", **place, part=whole)
@@ -158,11 +169,11 @@ async def _events(body: ResponseRequest, request: Request, service: TextService)
 
 async def _finish(
     body: ResponseRequest,
-    request: Request,
     service: TextService,
     model: TextModel,
     chat: Chat,
     text: Text,
+    id: str,
     created: int,
     item: str = "",
 ) -> dict[str, Any]:
@@ -170,17 +181,12 @@ async def _finish(
     answer = text.text.strip() if service.chat_format.strip else text.text
     complete = text.finish_reason == "stop"
     output = _item("completed" if complete else "incomplete", answer, item)
-    session = None
-    if body.store is not False:
-        with session_errors():
-            session = await service.sessions.create(owner_of(request), model.name, "", len(chat) + 1, b"")
-    id = PREFIX + (session.id if session else secrets.token_urlsafe(18))
     status = "completed" if complete else "incomplete"
     response = _response(body, model, id, created, status, [output], usage([text]))
-    if session:
-        kept = {"chat": [*chat, ("assistant", answer)], "response": response}
+    if body.store is not False:
+        kept = json.dumps({"chat": [*chat, ("assistant", answer)], "response": response}).encode()
         with session_errors():
-            await service.sessions.save(session._replace(state=json.dumps(kept).encode()))
+            await service.sessions.create(service.owner, model.name, "", len(chat) + 1, kept, id.removeprefix(PREFIX))
     return response
 
 

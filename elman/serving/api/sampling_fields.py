@@ -2,33 +2,27 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import Field
 
 from elman.generation.sampling import GenerationConfig
+from elman.serving.api.routing import Body
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
+TokenId = Annotated[str, Field(pattern=r"^\d{1,9}$")]
+Bias = Annotated[float, Field(ge=-100, le=100)]
 Tokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)]
 
-IGNORED = "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention".split()
-"""Fields that OpenAI's clients send and that change no answer; any other unknown field is an error."""
 
-
-class StreamOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    include_usage: StrictBool = False
+class StreamOptions(Body):
+    include_usage: bool = False
     """End the stream with a chunk that has the usage."""
-    continuous_usage_stats: StrictBool = False
+    continuous_usage_stats: bool = False
     """Put the usage so far into every chunk."""
-    include_obfuscation: StrictBool = False
+    include_obfuscation: bool = False
     """Accepted and ignored."""
 
 
-class SamplingFields(BaseModel):
-    """Unknown fields are errors."""
-
-    model_config = ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False)
-
+class SamplingFields(Body):
     model: Annotated[str, Field(max_length=256)] | None = None
     """Name of a served model; may be left out where only one is served."""
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
@@ -45,13 +39,16 @@ class SamplingFields(BaseModel):
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
     """Divides positive logits of the last 64 tokens, and multiplies negative ones."""
-    logit_bias: dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], Annotated[float, Field(ge=-100, le=100)]] | None = (
+        None
+    )
     """Added to the logits of tokens, by id."""
     stop: str | list[str] | None = None
     """Strings at which the text ends; they are not part of it."""
-    stream: StrictBool = False
+    stream: bool = False
     """Send the text piece by piece, as server-sent events."""
     stream_options: StreamOptions | None = None
+    # OpenAI's clients send these; they change no answer
     user: Any = None
     metadata: Any = None
     store: Any = None

@@ -2,27 +2,26 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Query
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
 from elman.generation.sampling import GenerationConfig
-from elman.serving.api.event_stream import unless_gone
+from elman.serving.api.routing import Body, JsonRequest, Serving, router
 from elman.serving.api.sampling_fields import Tokens
 from elman.serving.api.text_call import check_prompt, complete, decode_state, make_texts, session_errors
-from elman.serving.api.text_service import TextService, described, owner_of, position_of, text_service
+from elman.serving.api.text_service import TextService, described, position_of
 from elman.serving.errors import ApiError
 from elman.serving.generation import Snapshot
+from elman.serving.security import BYTES, JSON
 from elman.serving.session_store import Session
 from elman.serving.text_model import TextModel
 
-router = APIRouter(prefix="/v1/sessions")
-STATE = "application/octet-stream"
+api = router()
 
 
-class SessionRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
-
+class SessionRequest(Body):
     model: Annotated[str, Field(max_length=256)] | None = None
     prompt: str | Tokens = ""
     """Text or token ids that the session begins with."""
@@ -30,21 +29,39 @@ class SessionRequest(BaseModel):
     """Restore this state instead: base64 of what `GET /v1/sessions/{id}/state` or `return_state` gave."""
 
 
-@router.post("", status_code=201)
-async def create_session(body: SessionRequest, request: Request) -> Response:
-    """A new session, of a prompt or of a saved state."""
-    service = text_service(request)
-    if body.state is not None and body.prompt:
-        raise ApiError(400, "a state and a prompt both say how the session begins; leave one out", "state")
-    return JSONResponse(await unless_gone(request, _create(body, request, service)), 201)
+BODIES = {
+    JSON: {"schema": SessionRequest.model_json_schema()},
+    BYTES: {"schema": {"type": "string", "format": "binary"}},
+}
 
 
-async def _create(body: SessionRequest, request: Request, service: TextService) -> dict[str, Any]:
-    owner = owner_of(request)
-    async with service.open(request, body.model) as model:
+@api.post("/v1/sessions", status_code=201, openapi_extra={"requestBody": {"content": BODIES, "required": True}})
+async def create_session(server: Serving, model: Annotated[str | None, Query(max_length=256)] = None) -> Response:
+    """A new session, of a prompt or of a saved state.
+
+    The body is JSON, or the bytes that `GET /v1/sessions/{id}/state` gave, with the model as a query parameter.
+    """
+    request = JsonRequest(server.request.scope, server.request.receive)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == BYTES:
+        body, data = SessionRequest(model=model), await request.body()
+    else:
+        try:
+            body, data = SessionRequest.model_validate(await request.json()), None
+        except ValidationError as error:
+            raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in error.errors()]) from None
+        if body.state is not None:
+            if body.prompt:
+                raise ApiError(400, "a state and a prompt both say how the session begins; leave one out", "state")
+            data = decode_state(body.state)
+    return JSONResponse(await server.while_connected(_create(body, data, TextService(server))), 201)
+
+
+async def _create(body: SessionRequest, data: bytes | None, service: TextService) -> dict[str, Any]:
+    owner = service.owner
+    async with service.open(body.model) as model:
         with session_errors():
-            if body.state is not None:
-                snapshot = service.signer.unpack(decode_state(body.state), model.digest, model.initial)
+            if data is not None:
+                snapshot = service.signer.unpack(data, model.digest, model.initial)
             else:
                 check_prompt(body.prompt, model, service.config)
                 snapshot = await _read(model, body.prompt, owner)
@@ -70,37 +87,40 @@ async def _store(service: TextService, model: TextModel, owner: str, snapshot: S
     return described(session, service.sessions)
 
 
-@router.get("/{id}")
-async def read_session(id: str, request: Request) -> Response:
-    service = text_service(request)
-    return JSONResponse(described(await _found(service, request, id), service.sessions))
+@api.get("/v1/sessions/{id}")
+async def read_session(id: str, server: Serving) -> Response:
+    service = TextService(server)
+    return JSONResponse(described(await _found(service, id), service.sessions))
 
 
-@router.post("/{id}/fork", status_code=201)
-async def fork_session(id: str, request: Request) -> Response:
+@api.post("/v1/sessions/{id}/fork", status_code=201)
+async def fork_session(id: str, server: Serving) -> Response:
     """A second session with the same text so far."""
-    service = text_service(request)
-    found = await _found(service, request, id)
+    service = TextService(server)
+    found = await _found(service, id)
     with session_errors():
         made = await service.sessions.create(found.owner, found.model, found.digest, found.position, found.state)
     return JSONResponse(described(made, service.sessions), 201)
 
 
-@router.get("/{id}/state")
-async def read_state(id: str, request: Request) -> Response:
+@api.get("/v1/sessions/{id}/state")
+async def read_state(id: str, server: Serving) -> Response:
     """The state as a signed safetensors file: any server with the same key and model goes on from it."""
-    found = await _found(text_service(request), request, id)
-    return Response(found.state, media_type=STATE)
+    found = await _found(TextService(server), id)
+    return Response(found.state, media_type=BYTES)
 
 
-@router.delete("/{id}")
-async def delete_session(id: str, request: Request) -> Response:
-    service = text_service(request)
+@api.delete("/v1/sessions/{id}")
+async def delete_session(id: str, server: Serving) -> Response:
+    service = TextService(server)
     with session_errors():
-        await service.sessions.delete(owner_of(request), id)
+        await service.sessions.delete(service.owner, id)
     return JSONResponse({"id": id, "object": "session", "deleted": True})
 
 
-async def _found(service: TextService, request: Request, id: str) -> Session:
+async def _found(service: TextService, id: str) -> Session:
     with session_errors():
-        return await service.sessions.get(owner_of(request), id)
+        found = await service.sessions.get(service.owner, id)
+    if not found.digest:  # a stored response, which has no state
+        raise ApiError(404, f"there is no session {id[:64]!r}", "session", "session_not_found")
+    return found

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,7 +94,7 @@ def cached_tokens(text: Text) -> int:
     return min(max(text.generation.cached - implied, 0), len(text.prompt.tokens))
 
 
-async def outputs(model: TextModel, texts: Sequence[Text]) -> AsyncIterator[list[tuple[Text, Output]]]:
+async def outputs(model: TextModel, texts: Sequence[Text]) -> AsyncGenerator[list[tuple[Text, Output]]]:
     """Runs texts; a full queue is a 429."""
     by_generation = {text.generation: text for text in texts}
     stream = model.run([*by_generation])
@@ -150,4 +150,3 @@ def decode_state(text: str) -> bytes:
 
 def encode_state(data: bytes) -> str:
     return base64.b64encode(data).decode()
-

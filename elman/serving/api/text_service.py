@@ -1,19 +1,18 @@
 """What routes for text work with: models, sessions, and the key that signs states."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from starlette.requests import Request
-
+from elman.serving.api.routing import Server
 from elman.serving.api.sampling_fields import SamplingFields
 from elman.serving.api.text_call import check_count, check_tokens, decode_state, encode_state, session_errors
+from elman.serving.chat_format import ChatFormat
 from elman.serving.errors import ApiError
 from elman.serving.generation import Snapshot
-from elman.serving.models import ModelPool
 from elman.serving.session_store import Session
 from elman.serving.sessions import Sessions
-from elman.serving.settings import ServeConfig
 from elman.serving.signed_state import StateSigner
 from elman.serving.text_model import TextModel
 
@@ -27,21 +26,37 @@ class CarriesState(Protocol):
 
 
 class TextService:
-    """One for each server."""
+    """What a request for text uses of the server."""
 
-    def __init__(self, pool: ModelPool, config: ServeConfig, sessions: Sessions, signer: StateSigner):
-        self.pool, self.config, self.sessions, self.signer = pool, config, sessions, signer
+    def __init__(self, server: Server):
+        self.pool, self.config, self.owner = server.pool, server.settings, server.owner or ""
+        state = server.request.app.state
+        self.sessions: Sessions = state.sessions
+        self.signer: StateSigner = state.signer
+        self.chat_format: ChatFormat = state.chat_format
 
     @asynccontextmanager
-    async def open(self, request: Request, name: str | None) -> AsyncIterator[TextModel]:
+    async def open(self, name: str | None) -> AsyncIterator[TextModel]:
         """The language model of that name; it stays loaded in the block."""
-        async with self.pool.use(self.pool.chosen(name)) as served:
-            yield await served.worker_in_thread(TextModel.of)
+        async with self.pool.use(self._chosen(name)) as served:
+            yield await asyncio.to_thread(served.worker, TextModel.of)
+
+    def _chosen(self, name: str | None) -> str:
+        """The model that a request names, or the only one that generates text."""
+        known = [entry.id for entry in self.pool.entries if entry.task.generates_text]
+        if name is None and len(known) == 1:
+            return known[0]
+        if name is None:
+            raise ApiError(400, f"model: is required, since there are {len(known)} that generate text", "model")
+        task = self.pool.entry(name).task
+        if not task.generates_text:
+            raise ApiError(400, f"model {name!r} is of task {task.name}, which generates no text", "model")
+        return name
 
     @asynccontextmanager
-    async def origin(self, request: Request, model: TextModel, body: CarriesState) -> AsyncIterator["Origin"]:
+    async def origin(self, model: TextModel, body: CarriesState) -> AsyncIterator["Origin"]:
         """What a request continues. A session is its own until the end of the block."""
-        owner, session, snapshot = owner_of(request), None, None
+        owner, session, snapshot = self.owner, None, None
         with session_errors():
             if body.session is not None:
                 session = await self.sessions.take(owner, body.session)
@@ -115,11 +130,3 @@ def described(session: Session, sessions: Sessions) -> dict[str, Any]:
         "expires_at": int(session.expires),
         "stored": sessions.durable,
     }
-
-
-def owner_of(request: Request) -> str:
-    return str(request.scope.get("elman.owner", ""))
-
-
-def text_service(request: Request) -> TextService:
-    return request.app.state.text_service
