@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 import elman
-from elman.serving.api import operations
+from elman.serving.api import operations, tasks, tokenizer
 from elman.serving.errors import HANDLERS
 from elman.serving.metrics import Metrics
 from elman.serving.models import ModelPool
@@ -16,7 +16,7 @@ from elman.serving.security import Security
 from elman.serving.settings import ServeConfig
 from elman.serving.tokens import Tokens
 
-ROUTERS = (operations.api,)
+ROUTERS = (operations.api, tokenizer.api)
 """A new family of routes is a module with `api = router()`, and its name here."""
 
 
@@ -46,6 +46,6 @@ def create_app(
     )
     app.state.pool, app.state.settings, app.state.metrics = pool, settings, metrics
     app.state.running, app.state.ending = running, False
-    for router in ROUTERS:
+    for router in (*ROUTERS, tasks.task_routes()):  # tasks of a user's are registered by now
         app.include_router(router)
     return app
