@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 import elman
-from elman.serving.api import chat, completions, operations, responses, sessions
+from elman.serving.api import chat, completions, operations, responses, sessions, tasks, tokenizer
 from elman.serving.chat_format import read_chat_format
 from elman.serving.errors import HANDLERS
 from elman.serving.metrics import Metrics
@@ -19,7 +19,7 @@ from elman.serving.settings import ServeConfig
 from elman.serving.signed_state import StateSigner, read_key
 from elman.serving.tokens import Tokens
 
-ROUTERS = (operations.api, completions.api, chat.api, responses.api, sessions.api)
+ROUTERS = (operations.api, tokenizer.api, completions.api, chat.api, responses.api, sessions.api)
 """A new family of routes is a module with `api = router()`, and its name here."""
 
 
@@ -58,6 +58,6 @@ def create_app(
     )
     app.state.signer = StateSigner(read_key(settings.state_key, settings.sessions))
     app.state.chat_format = read_chat_format(settings.chat_template)
-    for router in ROUTERS:
+    for router in (*ROUTERS, tasks.task_routes()):  # tasks of a user's are registered by now
         app.include_router(router)
     return app

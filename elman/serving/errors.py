@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 
 from elman.errors import ConfigError, DataError, ElmanError, brief, nearest
 
+FORMS = 4  # forms of a field that an error lists
 LONGEST = 2000  # characters of a message: a body is at most 4 KB, of which names and quotes take little
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 RETRY = {"Retry-After": "1"}
@@ -73,9 +74,15 @@ def of_user_input(error: ElmanError) -> ApiError | None:
 
 def of_validation(error: RequestValidationError) -> ApiError:
     """400 that names the field, what was given and what would work."""
-    problem = error.errors()[0]
+    problems = error.errors()
+    problem = problems[0]
     path = [str(part) for part in problem["loc"][1:]]  # the first part says body, query or path
-    name, given, message = ".".join(path), brief(problem.get("input")), problem["msg"]
+    forms = [one for one in problems if one["loc"][:2] == problem["loc"][:2]]
+    if len(forms) > 1:  # of a field that takes values of several forms, each of which has its own problem
+        path = path[:1]
+    name, given = ".".join(path), brief(problem.get("input"))
+    messages = [one["msg"].removeprefix("Value error, ").removeprefix("Input ") for one in forms]
+    message = ", or ".join(dict.fromkeys(one[:1].lower() + one[1:] for one in messages[:FORMS]))
     if problem["type"] == "json_invalid":
         return ApiError(400, f"the body is no JSON: {problem['ctx']['error']}")
     if problem["type"] == "missing":
@@ -83,8 +90,7 @@ def of_validation(error: RequestValidationError) -> ApiError:
     elif problem["type"] == "extra_forbidden":
         text = f"unknown field {name!r}; leave it out"
     else:
-        message = message.removeprefix("Value error, ")
-        text = f"{name or 'the body'}: {message[:1].lower()}{message[1:]}, but got {given}"
+        text = f"{name or 'the body'}: {message}, but got {given}"
     return ApiError(400, text, param=name or None)
 
 

@@ -60,6 +60,18 @@ class ServedModel:
                 self._workers[make] = make(self)
             return self._workers[make]  # type: ignore[return-value]
 
+    def set_threads(self) -> None:
+        """Sets the number of CPU threads that the calling thread computes with; each thread has its own."""
+        import torch
+
+        from elman.evaluation.inference_mode import device_of
+        from elman.pipeline.devices import choose_threads
+
+        if self.settings.threads:
+            torch.set_num_threads(self.settings.threads)
+        else:
+            choose_threads(self.trained.recipe, device_of(self.trained.model))
+
     @property
     def load(self) -> tuple[str, int, int]:
         """Its id, the requests being computed, and those that wait."""
@@ -172,14 +184,10 @@ class ModelPool:
     def _load_here(self, entry: Entry) -> ServedModel:
         if entry.trained is not None:
             return ServedModel(entry.id, entry.trained, entry.created, self.settings)
-        import torch
-
         from elman.pipeline.trained_model import load
 
         version = checkpoint_of(entry.place)
         trained = load(version, self.settings.device)
-        if self.settings.threads:
-            torch.set_num_threads(self.settings.threads)
         return ServedModel(entry.id, trained, int(version.stat().st_mtime), self.settings, version.name)
 
     async def reload(self) -> list[str]:

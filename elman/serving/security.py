@@ -50,7 +50,10 @@ class Security:
     def grouped(self, scope: Any) -> Headers:
         """All values of each header."""
         pairs, settings = scope["headers"], self.settings
-        if len(pairs) > settings.headers or sum(len(n) + len(v) + 4 for n, v in pairs) > settings.header_bytes:
+        size = (
+            len(scope.get("raw_path") or b"") + len(scope["query_string"]) + sum(len(n) + len(v) + 4 for n, v in pairs)
+        )
+        if len(pairs) > settings.headers or size > settings.header_bytes:
             raise ApiError(431, f"at most {settings.headers} headers of {settings.header_bytes} bytes are read")
         grouped: Headers = {}
         for name, value in pairs:

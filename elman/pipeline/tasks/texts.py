@@ -135,6 +135,9 @@ class TextTask(ExampleTask):
             for text in texts:
                 yield {"text": text} | (next(answers) if text.strip() or empty is None else empty)
 
+    def count_tokens(self, answer: Settings) -> tuple[int, int]:
+        return len(self.tokenizer.encode(answer["text"])), 0
+
     def vocabularies(self, model: Any) -> list[Vocabulary]:
         return [Vocabulary(model, words_of_ids(self.tokenizer), "text")]
 

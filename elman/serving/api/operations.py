@@ -1,10 +1,12 @@
-"""Routes for operators and tools: health, models, metrics, tokenizers."""
+"""Routes for operators: health, the list of models, figures for Prometheus, a page of help."""
 
 from typing import Any
 
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 
-from elman.serving.api.routing import Serving, router
+from elman.serving.api.help_page import POLICY, help_page
+from elman.serving.api.routing import Serving, router, routes_of
 from elman.serving.models import OWNER, Entry
 
 api = router()
@@ -29,4 +31,18 @@ async def model(id: str, server: Serving) -> dict[str, Any]:
 
 
 def card(entry: Entry) -> dict[str, Any]:
-    return {"id": entry.id, "object": "model", "created": entry.created, "owned_by": OWNER}
+    own = {"task": entry.task.name, "routes": routes_of(entry), "loaded": entry.served is not None}
+    return {"id": entry.id, "object": "model", "created": entry.created, "owned_by": OWNER, **own}
+
+
+@api.get("/metrics")
+async def metrics(server: Serving) -> Response:
+    return Response(server.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+@api.get("/", response_class=HTMLResponse)
+async def page(server: Serving) -> HTMLResponse:
+    """How to ask; the models only for those who have a token."""
+    entries = server.pool.entries if server.owner else []
+    text = help_page(str(server.request.base_url), entries, needs_token=not server.anonymous)
+    return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})

@@ -12,10 +12,12 @@ from starlette.responses import Response
 
 from elman.serving.errors import ApiError
 from elman.serving.metrics import Metrics
-from elman.serving.models import ModelPool
+from elman.serving.models import Entry, ModelPool
+from elman.serving.security import ANONYMOUS
 from elman.serving.settings import ServeConfig
 
 Answer = TypeVar("Answer")
+GENERATION = "v1/completions"
 
 
 class Body(BaseModel):
@@ -56,7 +58,8 @@ class Server:
         self.pool: ModelPool = state.pool
         self.settings: ServeConfig = state.settings
         self.metrics: Metrics = state.metrics
-        self.owner: str | None = request.scope.get("elman.owner")
+        self.owner: str | None = request.scope["elman.owner"]
+        self.anonymous = self.owner == ANONYMOUS
         self.request_id: str = request.scope["elman.request_id"]
 
     async def while_connected(self, work: Awaitable[Answer]) -> Answer:
@@ -75,6 +78,19 @@ class Server:
     async def _gone(self) -> None:
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
+
+
+def chosen(server: Server, model: str | None) -> Entry:
+    """The model of a request; the only one where none is named."""
+    if model is None and len(server.pool.ids) > 1:
+        listed = ", ".join(server.pool.ids)
+        raise ApiError(400, f"model: is required where several are served; one of {listed}", param="model")
+    return server.pool.entry(server.pool.ids[0] if model is None else model)
+
+
+def routes_of(entry: Entry) -> list[str]:
+    """Where a model answers."""
+    return [f"/{entry.task.endpoint or GENERATION}"]
 
 
 Serving = Annotated[Server, Depends(Server)]
