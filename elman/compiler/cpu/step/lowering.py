@@ -1,4 +1,4 @@
-"""Lowers a traced step to one C++ function.
+"""Lowers a traced step to a C++ program (program.py).
 
 graph --constant folding--> nodes that depend on weights alone: computed once, by torch
       --AtenLowering------> fused loop nests and kernel calls (LoopFuser) over buffers in four memories:
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from elman.compiler.cpu.build import c_type
+from elman.compiler.cpu.step import program
 from elman.compiler.cpu.step.aten import AtenLowering
 from elman.compiler.cpu.step.buffers import Buffer, SlidingWindow, Value, find_windows
 from elman.compiler.cpu.step.loops import LoopFuser
@@ -67,9 +68,11 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> LoweredSte
         shape = windows[node].shape if node in windows else value.shape
         buffer = Buffer(f"s{number}", "given" if node is input else "state", math.prod(shape), value.dtype)
         values[node] = Value.contiguous(buffer, shape)
-    for node in graph.nodes:
-        if node.op != "call_function" or node in constant:
-            continue
+    needed = _ancestors(results[1:])
+    written: dict[str, Value] = {}
+    in_order = [node for node in graph.nodes if node.op == "call_function" and node not in constant]
+
+    def lower_node(node: fx.Node) -> None:
         arguments = fx.node.map_arg(node.args, value_of)
         if node.target.__name__ == "getitem":
             values[node] = arguments[0][arguments[1]]
@@ -77,30 +80,42 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> LoweredSte
             values[node] = lowering.append(arguments[0], appends[node])
         else:
             values[node] = lowering.lower(node, arguments, fx.node.map_arg(node.kwargs, value_of))
-    in_place = [False, *(node in windows for node in state)]
-    outputs = [None if done else value_of(node) for node, done in zip(results, in_place, strict=True)]
-    destinations = _write_outputs(fuser, outputs)
+
+    for node in in_order:
+        if node in needed:
+            lower_node(node)
+    for number, node in enumerate(results[1:]):
+        if state[number] not in windows:
+            written[f"row.next[{number}]"] = _write(fuser, value_of(node), written)
+    divided = fuser.divide()
+    for node in in_order:
+        if node not in needed:
+            lower_node(node)
+    written["row.output"] = _write(fuser, value_of(results[0]), written)
     fuser.mark_live()
 
     used = [(buffer, node) for buffer, node in plain.items() if buffer in fuser.live]
     constants = [Weight(node, values[node].layout, "plain") for _, node in used]
     packs = [Weight(plain[matrix.buffer], matrix.layout, format) for matrix, format in lowering.packed]
-    pointers = [_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
-    pointers += [f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))]
-    pointers += [_pointer(values[input].buffer, "given")]
+    pointers = dict(_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used))
+    pointers |= {f"p{n}": f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))}
+    pointers |= [_pointer(values[input].buffer, "row.given")]
+    opening: list[str] = []
     for n, node in enumerate(state):
-        memory, buffer = f"state[{n}]", values[node].buffer
-        memory = windows[node].pointer(c_type(buffer.dtype), memory) if node in windows else memory
-        pointers.append(_pointer(buffer, memory))
-    pointers += [_pointer(value.buffer, memory) for memory, value in destinations.items()]
-    scratch = 0
+        memory, buffer = f"row.state[{n}]", values[node].buffer
+        if node in windows:  # each step advances it once, and keeps its address in scratch memory
+            address = f"((void**)row.scratch)[{len(opening)}]"
+            opening.append(f"{address} = {windows[node].pointer(c_type(buffer.dtype), memory)};")
+            memory = address
+        pointers |= [_pointer(buffer, memory)]
+    pointers |= [_pointer(value.buffer, memory) for memory, value in written.items()]
+    scratch = padded(8 * len(opening))
     for buffer in fuser.scratch:
-        if buffer not in {value.buffer for value in destinations.values()}:
-            pointers.append(_pointer(buffer, f"(scratch + {scratch})"))
-            scratch += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-    body = "\n".join(["const FlushDenormals flush;", *pointers, fuser.text()])
+        if buffer not in {value.buffer for value in written.values()}:
+            pointers |= [_pointer(buffer, f"(row.scratch + {scratch})")]
+            scratch += padded(buffer.size * buffer.dtype.itemsize)
     return LoweredStep(
-        source=f"{SIGNATURE} {{\n{body}\n}}\n",
+        source=program.of_rows(fuser, divided, opening, pointers),
         scratch=scratch,
         weights=constants + packs,
         constants=[node for node in graph.nodes if node in constant],
@@ -112,10 +127,8 @@ def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> LoweredSte
     )
 
 
-SIGNATURE = (
-    'extern "C" void step(const void* const* weights, char* scratch, const void* given, '
-    "const void* const* state, void* const* next, void* output)"
-)
+def padded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _constants(graph: fx.Graph, changing: set[fx.Node]) -> set[fx.Node]:
@@ -131,6 +144,18 @@ def _constants(graph: fx.Graph, changing: set[fx.Node]) -> set[fx.Node]:
     return found
 
 
+def _ancestors(nodes: list[fx.Node]) -> set[fx.Node]:
+    """All nodes that these depend on, and these."""
+    found: set[fx.Node] = set()
+    open_nodes = list(nodes)
+    while open_nodes:
+        node = open_nodes.pop()
+        if node not in found:
+            found.add(node)
+            open_nodes += node.all_input_nodes
+    return found
+
+
 def _check_state(state: list[fx.Node], following: list[Any]) -> None:
     """The next state must have the shapes and dtypes of the state, whose memory it takes."""
     if len(state) != len(following):
@@ -141,24 +166,18 @@ def _check_state(state: list[fx.Node], following: list[Any]) -> None:
             raise CannotCompile(f"part {number} of the state is {before}, and {after} after a step")
 
 
-def _write_outputs(fuser: LoopFuser, outputs: list[Any]) -> dict[str, Value]:
-    """The value at each destination: the result itself if its scratch buffer can be placed there, else a copy."""
-    destinations: dict[str, Value] = {}
-    taken: set[Buffer] = set()
-    for number, value in enumerate(outputs):
-        if value is None:
-            continue
-        memory = f"next[{number - 1}]" if number else "output"
-        if value.buffer.memory != "scratch" or value.buffer in taken or not value.fills_its_buffer:
-            destinations[memory] = fuser.temporary(value.shape, value.dtype)
-            fuser.assign("{0}", value.dtype, [value], destinations[memory])
-        else:
-            destinations[memory] = value
-        taken.add(destinations[memory].buffer)
-    fuser.live |= taken
-    return destinations
+def _write(fuser: LoopFuser, value: Value, written: dict[str, Value]) -> Value:
+    """The value of a result: itself if its scratch buffer can be placed at the destination, else a copy."""
+    taken = {other.buffer for other in written.values()}
+    if value.buffer.memory != "scratch" or value.buffer in taken or not value.fills_its_buffer:
+        copy = fuser.temporary(value.shape, value.dtype)
+        fuser.assign("{0}", value.dtype, [value], copy)
+        value = copy
+    fuser.live.add(value.buffer)
+    return value
 
 
-def _pointer(buffer: Buffer, memory: str) -> str:
+def _pointer(buffer: Buffer, memory: str) -> tuple[str, str]:
+    """The buffer's name, and the declaration of its pointer."""
     c_dtype = c_type(buffer.dtype)
-    return f"{c_dtype}* __restrict {buffer.name} = ({c_dtype}*){memory};"
+    return buffer.name, f"{c_dtype}* __restrict {buffer.name} = ({c_dtype}*){memory};"

@@ -1,10 +1,8 @@
-// The sampling loop: logits to tokens by the rules of elman.generation.sampling. Needs kernels.h.
+// The sampling loop: logits to tokens by the rules of elman.generation.sampling. Needs products.h.
 #include <functional>
 #include <vector>
 
-typedef void (*Step)(
-    const void* const* weights, char* scratch, const void* given, const void* const* state, void* const* next,
-    void* output);
+typedef void (*Step)(const void* const* weights, Row* const* rows, int64_t count, int64_t outputs);
 
 extern "C" {
 struct Rules {
@@ -93,17 +91,18 @@ int64_t draw(const float* weights, int64_t size, double quantile) {
 
 // The maximum. NaNs are skipped; the sum of exponentials detects them.
 float top_of(const float* values, int64_t size) {
-    Floats most[4] = {};
-    for (Floats& part : most) part -= INFINITY;
+    typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+    Lanes most[4] = {};
+    for (Lanes& part : most) part -= INFINITY;
     int64_t n = 0;
     for (; n + 4 * LANES <= size; n += 4 * LANES)
         for (int64_t part = 0; part < 4; ++part) {
-            const Floats here = *(const Floats*)(values + n + part * LANES);
+            const Lanes here = *(const Lanes*)(values + n + part * LANES);
             most[part] = here > most[part] ? here : most[part];
         }
     float top = -INFINITY;
     for (; n < size; ++n) top = values[n] > top ? values[n] : top;
-    for (const Floats& part : most)
+    for (const Lanes& part : most)
         for (int64_t lane = 0; lane < LANES; ++lane) top = part[lane] > top ? part[lane] : top;
     return top;
 }
@@ -152,12 +151,12 @@ int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, d
 
 }  // namespace
 
-// Samples up to `count` tokens, with a step after each (not after the last if `final`); `state` and `next` are swapped at
-// each step. Returns how many were sampled: fewer at the end of the text, or if logits are not finite (log_probs NaN).
+// Samples up to `count` tokens, with a step after each (not after the last if `final`). Returns how many were sampled:
+// fewer at the end of the text, or if logits are not finite (log_probs NaN).
 extern "C" int64_t run(
-    Step step, const void* const* weights, char* scratch, void* const* state, void* const* next, float* logits, const Rules* rules,
-    const double* uniforms, int64_t* recent, float* work, int64_t count, int64_t final, int64_t* tokens,
-    double* log_probs) {
+    Step step, const void* const* weights, Row* row, const Rules* rules, const double* uniforms, int64_t* recent, float* work,
+    int64_t count, int64_t final, int64_t* tokens, double* log_probs) {
+    const float* logits = (const float*)row->output;
     for (int64_t n = 0; n < count; ++n) {
         const int64_t token = choose(logits, *rules, recent, uniforms[n], work, log_probs + n);
         if (token < 0) {
@@ -169,20 +168,20 @@ extern "C" int64_t run(
         if (final && n + 1 == count) return count;
         std::copy(recent + 1, recent + rules->window, recent);
         recent[rules->window - 1] = token;
-        const int64_t input = token == rules->end ? rules->start : token;
-        step(weights, scratch, &input, state, next, logits);
-        std::swap(state, next);
+        *(int64_t*)row->given = token == rules->end ? rules->start : token;
+        step(weights, &row, 1, 1);
     }
     return count;
 }
 
 // Teacher forcing: steps through `inputs`; nats[n] = -log p(targets[n] | inputs up to n).
 extern "C" void follow(
-    Step step, const void* const* weights, char* scratch, void* const* state, void* const* next, float* logits, int64_t vocab,
-    const int64_t* inputs, const int64_t* targets, float* work, int64_t count, double* nats) {
+    Step step, const void* const* weights, Row* row, int64_t vocab, const int64_t* inputs, const int64_t* targets, float* work,
+    int64_t count, double* nats) {
+    const float* logits = (const float*)row->output;
     for (int64_t n = 0; n < count; ++n) {
-        step(weights, scratch, inputs + n, state, next, logits);
-        std::swap(state, next);
+        *(int64_t*)row->given = inputs[n];
+        step(weights, &row, 1, 1);
         float most;
         const double all = weigh(logits, vocab, work, most);
         nats[n] = (double)most + std::log(all) - (double)logits[targets[n]];
