@@ -84,7 +84,7 @@ class Generation:
         self.cancelled = False
         self.state = start.state if start else None
         # --------------------------------------------------------------------
-        self.row, self.ended = 0, False
+        self.row, self.entered, self.ended = 0, 0.0, False
         self.read = 0  # known tokens that the state has read
         self.cached = 0  # of these, how many came with a cached state
         self.generated: list[int] = []

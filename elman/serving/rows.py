@@ -100,10 +100,10 @@ class TorchRows(Rows):
                 self.logits[feed.row], self.states[feed.row] = self.model.step(token, self.states[feed.row])
 
     def choose(self, draws: Sequence[Draw]) -> list[Choice | Exception]:
-        return [_choose(self.logits[draw.row].cpu(), draw) for draw in draws]
+        return [choose(self.logits[draw.row].cpu(), draw) for draw in draws]
 
 
-def _choose(logits: Tensor, draw: Draw) -> Choice | Exception:
+def choose(logits: Tensor, draw: Draw) -> Choice | Exception:
     try:
         (total,) = checked_logsumexp(logits)
     except Exception as problem:

@@ -10,6 +10,7 @@ so that long prompts neither wait nor make others wait. One thread computes; all
 
 import logging
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -123,6 +124,7 @@ class Scheduler:
                 generation.read = generation.cached
             generation.row = self.rows.add(self.initial if generation.state is None else generation.state)
             generation.state = None  # the row has a copy
+            generation.entered = time.monotonic()
             self.running.append(generation)
             self._fork(generation)
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from elman.serving.api.event_stream import DONE, EventStream, event, primed
 from elman.serving.api.routing import Body, Serving, router
 from elman.serving.api.sampling_fields import SamplingFields
-from elman.serving.api.text_call import Text, check_count, check_prompt, complete, make_texts, outputs, usage
+from elman.serving.api.text_call import Text, check_count, check_prompt, make_texts, usage
 from elman.serving.api.text_service import TextService
 from elman.serving.errors import ApiError
 from elman.serving.generation import Piece
@@ -92,7 +92,7 @@ def _texts(body: ChatRequest, model: TextModel, service: TextService, owner: str
 async def _whole(body: ChatRequest, service: TextService) -> dict[str, Any]:
     async with service.open(body.model) as model:
         texts = _texts(body, model, service, service.owner)
-        await complete(model, texts)
+        await service.complete(model, texts)
         choices = [_choice(body, model, service, index, text) for index, text in enumerate(texts)]
         return _head(model, "chat.completion") | {"choices": choices, "usage": usage(texts)}
 
@@ -113,7 +113,7 @@ async def _events(body: ChatRequest, service: TextService) -> AsyncGenerator[byt
             extra = {"usage": usage(texts)} if options and options.continuous_usage_stats else {}
             return event(head | {"choices": [choice]} | extra)
 
-        async for batch in outputs(model, texts):
+        async for batch in service.outputs(model, texts):
             events = []
             for text, output in batch:
                 if len(text.pieces) == 0:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from elman.serving.api.event_stream import DONE, EventStream, event, primed
 from elman.serving.api.routing import Serving, router
 from elman.serving.api.sampling_fields import SamplingFields, Tokens
-from elman.serving.api.text_call import Text, check_count, check_prompt, complete, make_texts, outputs, usage
+from elman.serving.api.text_call import Text, check_count, check_prompt, make_texts, usage
 from elman.serving.api.text_service import Origin, TextService
 from elman.serving.errors import ApiError
 from elman.serving.generation import Piece, Scored
@@ -110,7 +110,7 @@ def _texts(body: CompletionRequest, model: TextModel, service: TextService, orig
 async def _whole(body: CompletionRequest, service: TextService) -> dict[str, Any]:
     async with service.open(body.model) as model, service.origin(model, body) as origin:
         texts = _texts(body, model, service, origin)
-        await complete(model, texts)
+        await service.complete(model, texts)
         choices = [_choice(body, model, index, text) for index, text in enumerate(texts)]
         answer = _head(model) | {"choices": choices, "usage": usage(texts)}
         return answer | await origin.save(texts[0].snapshot)
@@ -123,7 +123,7 @@ async def _events(body: CompletionRequest, service: TextService) -> AsyncGenerat
         head, numbers = _head(model), {id(text): number for number, text in enumerate(texts)}
         echoed: set[int] = set()
         told = {id(text): 0 for text in texts}  # tokens whose log-probabilities have been sent
-        async for batch in outputs(model, texts):
+        async for batch in service.outputs(model, texts):
             events = []
             for text, output in batch:
                 new = text.add(output)

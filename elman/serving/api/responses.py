@@ -20,9 +20,7 @@ from elman.serving.api.text_call import (
     Text,
     check_count,
     check_prompt,
-    complete,
     make_texts,
-    outputs,
     session_errors,
     usage,
 )
@@ -125,7 +123,7 @@ async def _whole(body: ResponseRequest, service: TextService) -> dict[str, Any]:
     async with service.open(body.model) as model:
         chat = await _chat(body, service)
         text = _text(body, chat, model, service, service.owner)
-        await complete(model, [text])
+        await service.complete(model, [text])
         return await _finish(body, service, model, chat, text, new_id(), int(time.time()))
 
 
@@ -143,7 +141,7 @@ async def _events(body: ResponseRequest, service: TextService) -> AsyncGenerator
         trim, begun = Trimmed(service.chat_format.strip), False
         item = _item("in_progress")
         place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
-        async for batch in outputs(model, [text]):
+        async for batch in service.outputs(model, [text]):
             new = "".join(trim.push(one.add(output)) for one, output in batch)
             events = []
             if not begun:

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from elman.generation.sampling import GenerationConfig
 from elman.serving.api.routing import Body, JsonRequest, Serving, router
 from elman.serving.api.sampling_fields import Tokens
-from elman.serving.api.text_call import check_prompt, complete, decode_state, make_texts, session_errors
+from elman.serving.api.text_call import check_prompt, decode_state, make_texts, session_errors
 from elman.serving.api.text_service import TextService, described, position_of
 from elman.serving.errors import ApiError
 from elman.serving.generation import Snapshot
@@ -64,19 +64,19 @@ async def _create(body: SessionRequest, data: bytes | None, service: TextService
                 snapshot = service.signer.unpack(data, model.digest, model.initial)
             else:
                 check_prompt(body.prompt, model, service.config)
-                snapshot = await _read(model, body.prompt, owner)
+                snapshot = await _read(service, model, body.prompt)
             return await _store(service, model, owner, snapshot)
 
 
-async def _read(model: TextModel, text: str | list[int], owner: str) -> Snapshot:
+async def _read(service: TextService, model: TextModel, text: str | list[int]) -> Snapshot:
     """The text so far; its last token stays pending, so that the next one can be drawn."""
     prompt = model.prompt(text)
     *read, last = prompt.known
     if not read:
         return Snapshot(model.initial, (last,), 0, ())
     known = prompt._replace(known=read)
-    (made,) = make_texts(model, known, GenerationConfig(), 0, 1, keep=True, owner=owner)
-    await complete(model, [made])
+    (made,) = make_texts(model, known, GenerationConfig(), 0, 1, keep=True, owner=service.owner)
+    await service.complete(model, [made])
     assert made.snapshot is not None
     return made.snapshot._replace(pending=(last,), tail=(*made.snapshot.tail, last))
 

@@ -2,15 +2,14 @@
 
 import base64
 import binascii
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from elman.errors import ElmanError
 from elman.generation.sampling import GenerationConfig
-from elman.serving.errors import ApiError, too_busy
+from elman.serving.errors import ApiError
 from elman.serving.generation import Failed, Finished, Generation, Output, Piece, Scored, Snapshot
-from elman.serving.scheduler import QueueFull
 from elman.serving.sessions import NoSession, SessionBusy, TooManySessions
 from elman.serving.settings import ServeConfig
 from elman.serving.signed_state import InvalidState, OtherModel
@@ -92,26 +91,6 @@ def cached_tokens(text: Text) -> int:
     """Tokens of the prompt whose state was known; the start of a text is not counted as one."""
     implied = len(text.prompt.known) - len(text.prompt.tokens)
     return min(max(text.generation.cached - implied, 0), len(text.prompt.tokens))
-
-
-async def outputs(model: TextModel, texts: Sequence[Text]) -> AsyncGenerator[list[tuple[Text, Output]]]:
-    """Runs texts; a full queue is a 429."""
-    by_generation = {text.generation: text for text in texts}
-    stream = model.run([*by_generation])
-    try:
-        async for batch in stream:
-            yield [(by_generation[generation], output) for generation, output in batch]
-    except QueueFull as problem:
-        raise too_busy(str(problem)) from None
-    finally:
-        await stream.aclose()
-
-
-async def complete(model: TextModel, texts: Sequence[Text]) -> None:
-    """Runs texts to their end."""
-    async for batch in outputs(model, texts):
-        for text, output in batch:
-            text.add(output)
 
 
 def make_texts(

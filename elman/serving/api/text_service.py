@@ -1,16 +1,18 @@
 """What routes for text work with: models, sessions, and the key that signs states."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from elman.serving.api.routing import Server
 from elman.serving.api.sampling_fields import SamplingFields
-from elman.serving.api.text_call import check_count, check_tokens, decode_state, encode_state, session_errors
+from elman.serving.api.text_call import Text, check_count, check_tokens, decode_state, encode_state, session_errors
 from elman.serving.chat_format import ChatFormat
-from elman.serving.errors import ApiError
-from elman.serving.generation import Snapshot
+from elman.serving.errors import ApiError, too_busy
+from elman.serving.generation import Output, Snapshot
+from elman.serving.measured import Measured
+from elman.serving.scheduler import QueueFull
 from elman.serving.session_store import Session
 from elman.serving.sessions import Sessions
 from elman.serving.signed_state import StateSigner
@@ -30,6 +32,7 @@ class TextService:
 
     def __init__(self, server: Server):
         self.pool, self.config, self.owner = server.pool, server.settings, server.owner or ""
+        self.metrics = server.metrics
         state = server.request.app.state
         self.sessions: Sessions = state.sessions
         self.signer: StateSigner = state.signer
@@ -71,6 +74,25 @@ class TextService:
             finally:
                 if session is not None:
                     self.sessions.give_back(session.id)
+
+    async def outputs(self, model: TextModel, texts: Sequence[Text]) -> AsyncGenerator[list[tuple[Text, Output]]]:
+        """Runs texts, and yields what they give as it comes, which `Text.add` notes."""
+        by_generation = {text.generation: text for text in texts}
+        stream, measured = model.run([*by_generation]), Measured(self.metrics, model.name, texts)
+        try:
+            async for batch in stream:
+                measured.note(batch)
+                yield [(by_generation[generation], output) for generation, output in batch]
+        except QueueFull as problem:
+            raise too_busy(str(problem)) from None
+        finally:
+            await stream.aclose()
+
+    async def complete(self, model: TextModel, texts: Sequence[Text]) -> None:
+        """Runs texts to their end."""
+        async for batch in self.outputs(model, texts):
+            for text, output in batch:
+                text.add(output)
 
     def check_fields(self, fields: SamplingFields) -> None:
         """Raises for what exceeds the server's limits, before any work on it."""
