@@ -46,7 +46,7 @@ class CompletionRequest(SamplingFields):
 
     def prompts(self) -> list[str | list[int]]:
         given: Any = self.prompt
-        return [given] if isinstance(given, str) or isinstance(given[0], int) else given
+        return [given] if isinstance(given, str) or (given and isinstance(given[0], int)) else given
 
     @property
     def carries_state(self) -> bool:

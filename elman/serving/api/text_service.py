@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from elman.serving.api.routing import Server
+from elman.serving.api.routing import Server, routes_of
 from elman.serving.api.sampling_fields import SamplingFields
 from elman.serving.api.text_call import Text, check_count, check_tokens, decode_state, encode_state, session_errors
 from elman.serving.chat_format import ChatFormat
@@ -51,9 +51,10 @@ class TextService:
             return known[0]
         if name is None:
             raise ApiError(400, f"model: is required, since there are {len(known)} that generate text", "model")
-        task = self.pool.entry(name).task
-        if not task.generates_text:
-            raise ApiError(400, f"model {name!r} is of task {task.name}, which generates no text", "model")
+        entry = self.pool.entry(name)
+        if not entry.task.generates_text:
+            routes = ", ".join(routes_of(entry))
+            raise ApiError(400, f"model {name!r} generates no text, but answers at {routes}", "model")
         return name
 
     @asynccontextmanager
