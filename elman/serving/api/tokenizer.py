@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from elman.pipeline.tasks.position_checks import learned_positions
-from elman.serving.api.routing import Body, Server, Serving, chosen, router
+from elman.serving.api.routing import Body, Serving, chosen, router
 from elman.serving.errors import ApiError
 from elman.serving.models import ServedModel
 from elman.tokenizers import Tokenizer
