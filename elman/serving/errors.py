@@ -42,7 +42,7 @@ class ApiError(HTTPException):
 
     def json(self) -> bytes:
         """The body in UTF-8."""
-        return self.response().body
+        return bytes(self.response().body)
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body(), self.status_code, self.headers)

@@ -2,6 +2,7 @@
 
 import pytest
 import served
+from started import Started
 
 import elman
 
@@ -57,3 +58,20 @@ def client(runs):
     yield open_client
     for one in opened:
         one.close()
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def begin(*words, **more):
+        folder = tmp_path / f"server-{len(started)}"
+        folder.mkdir()
+        started.append(Started(folder, *words, **more))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()

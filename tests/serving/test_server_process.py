@@ -5,88 +5,18 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 
 import openai
 import pytest
 from conftest import train
-from processes import environment, forked_python, run_elman, run_python, wait_for
+from processes import run_elman, run_python, wait_for
 from served import SECRET
-
-
-class Started:
-    """A server on a free port; `log` has what it wrote to stderr."""
-
-    def __init__(self, folder, *words, code=None):
-        self.out, self.err = folder / "out.txt", folder / "err.txt"
-        command = [*forked_python(), "-c", code] if code else [*forked_python(), "-m", "elman", "serve"]
-        with open(self.out, "w") as out, open(self.err, "w") as err:
-            arguments = [*command, *map(str, words)]
-            self.process = subprocess.Popen(arguments, stdout=out, stderr=err, env=environment(), cwd=folder)
-        wait_for(lambda: "curl " in self.out.read_text(), self.process)
-        shown = self.out.read_text()
-        self.port = int(re.search(r"on https?://[^:]+:(\d+)", shown)[1])
-        found = re.search(r"^TOKEN=(\S+)$", shown, re.MULTILINE)
-        self.token = found[1] if found else ""
-
-    @property
-    def log(self):
-        return [json.loads(line) for line in self.err.read_text().splitlines()]
-
-    def events(self):
-        return [entry["event"] for entry in self.log]
-
-    @property
-    def pid(self):
-        """Of the server itself, not of what starts it here."""
-        return next(entry["process"] for entry in self.log if entry["event"] == "ready")
-
-    def ready(self):
-        wait_for(lambda: "ready" in self.events(), self.process)
-        return self
-
-    def ask(self, method, path, body=None, **headers):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers}
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
-        found = answer.status, answer.read(), dict(answer.getheaders())
-        connection.close()
-        return found
-
-    def raw(self, data, wait=0.0):
-        """What comes back until the server closes the connection, or for some seconds."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=wait or 60) as connection:
-            connection.sendall(data)
-            found = b""
-            with contextlib.suppress(TimeoutError, ConnectionResetError):
-                while part := connection.recv(65536):
-                    found += part
-            return found
-
-    def stop(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
-        return self.process.wait(60)
-
-
-@pytest.fixture
-def start(tmp_path):
-    started = []
-
-    def begin(*words, **more):
-        folder = tmp_path / f"server-{len(started)}"
-        folder.mkdir()
-        started.append(Started(folder, *words, **more))
-        return started[-1]
-
-    yield begin
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
 
 
 @pytest.mark.slow
@@ -237,6 +167,27 @@ def test_tokens_of_a_file_are_kept(start, runs, tmp_path):
     assert server.ask("GET", "/v1/models", Authorization=f"Bearer {token}")[0] == 401
     server.stop()
     assert "ann" in [entry.get("owner") for entry in server.log]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl to make a certificate")
+def test_tls_is_spoken(start, runs, tmp_path):
+    request = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    )
+    subprocess.run(
+        [*request.split(), "-keyout", "key.pem", "-out", "cert.pem"], cwd=tmp_path, check=True, capture_output=True
+    )
+    words = ["--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem"]
+    server = start(runs["classify"], "--port", 0, *words).ready()
+    context = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+    for origin, status in (("https", 200), ("http", 403)):
+        connection = http.client.HTTPSConnection("localhost", server.port, timeout=60, context=context)
+        headers = {"Authorization": f"Bearer {server.token}", "Origin": f"{origin}://localhost:{server.port}"}
+        connection.request("GET", "/v1/models", headers=headers)
+        assert connection.getresponse().status == status
+        connection.close()
+    assert server.stop() == 0
 
 
 @pytest.mark.slow
