@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from elman.errors import ConfigError, DataError, ElmanError, brief, nearest
 
 FORMS = 4  # forms of a field that an error lists
-LONGEST = 2000  # characters of a message: a body is at most 4 KB, of which names and quotes take little
+LONGEST, LONGEST_NAME = 1600, 100  # bytes of a message and of a name: a body is at most 4 KB with quotes escaped
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 RETRY = {"Retry-After": "1"}
 
@@ -36,18 +36,22 @@ class ApiError(HTTPException):
         self.type = type or TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
 
     def body(self) -> dict[str, Any]:
-        message = self.message if len(self.message) <= LONGEST else f"{self.message[:LONGEST]}…"
-        parts = {"message": message, "type": self.type, "param": self.param, "code": self.code}
-        return {"error": {name: printable(value) if value else None for name, value in parts.items()}}
+        texts = {"type": self.type, "param": self.param, "code": self.code}
+        parts = {name: printable(text, LONGEST_NAME) if text else None for name, text in texts.items()}
+        return {"error": {"message": printable(self.message, LONGEST), **parts}}
+
+    def json(self) -> bytes:
+        """The body in UTF-8."""
+        return bytes(self.response().body)
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body(), self.status_code, self.headers)
 
 
-def printable(text: str) -> str:
-    """A text without control characters and unpaired surrogates, at most half of a body long in bytes."""
-    plain = "".join(one if one.isprintable() else " " for one in text)
-    return plain.encode("utf-8", "replace")[:LONGEST].decode("utf-8", "ignore")
+def printable(text: str, most: int) -> str:
+    """A text without control characters and unpaired surrogates, of so many bytes at most."""
+    plain = "".join(one if one.isprintable() else " " for one in text).encode("utf-8", "replace")
+    return plain.decode() if len(plain) <= most else f"{plain[:most].decode('utf-8', 'ignore')}…"
 
 
 def too_busy(what: str) -> ApiError:

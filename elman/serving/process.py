@@ -75,7 +75,8 @@ class Process(uvicorn.Server):
     async def _preload(self) -> None:
         try:
             await self.pool.preload()
-            LOG.info("ready", extra={"data": {"address": self.address, "models": self.pool.ids}})
+            data = {"address": self.address, "process": os.getpid(), "models": self.pool.ids}
+            LOG.info("ready", extra={"data": data})
         except Exception as error:
             self.problem, self.should_exit = error, True
 

@@ -3,7 +3,6 @@
 connection ─▶ headers (header_seconds, header_bytes) ─▶ body (body_seconds) ─▶ answer (idle_seconds per buffer)
 """
 
-import json
 from asyncio import TimerHandle
 from typing import Any, ClassVar
 
@@ -22,8 +21,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self._refusal: ApiError | None = None
-        self._overhead = 0  # bytes of the current request that are no body
-        self._body = 0
+        self._pending = 0  # bytes that arrived for this request and are in no complete header and no body
+        self._header_bytes = self._body_bytes = 0
         self._arrival: TimerHandle | None = None
         self._reading: TimerHandle | None = None
         self._refused = len(self.connections) >= self.settings.connections
@@ -46,21 +45,29 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._refused or self.transport.is_closing():
             return
         if self._arrival is None:  # the first bytes after a request
+            self._pending = 0
             self._expect(self.settings.header_seconds, self._headers_are_late)
-        self._overhead += len(data)
+        self._pending += len(data)
         super().data_received(data)
-        if self._overhead > self.settings.header_bytes + CHUNK_OVERHEAD * self._body and not self._is_closing():
-            self._send_error(ApiError(431, f"headers have at most {self.settings.header_bytes} bytes"))
+        if self._pending > self.settings.header_bytes + CHUNK_OVERHEAD * self._body_bytes:
+            self._send_error(self._too_many_headers())
 
     def on_message_begin(self) -> None:
-        self._overhead = self._body = 0
+        self._header_bytes = self._body_bytes = 0
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if len(self.headers) >= self.settings.headers:
-            self._refusal = ApiError(431, f"a request has at most {self.settings.headers} headers")
+        """Of trailers too, which would grow the list of headers without end."""
+        size = len(name) + len(value) + 4
+        self._pending -= size
+        self._header_bytes += size
+        if len(self.headers) >= self.settings.headers or self._header_bytes > self.settings.header_bytes:
+            self._refusal = self._too_many_headers()
             raise ValueError("too many headers")  # ends parsing, which answers with `send_400_response`
         super().on_header(name, value)
+
+    def _too_many_headers(self) -> ApiError:
+        return ApiError(431, f"at most {self.settings.headers} headers of {self.settings.header_bytes} bytes are read")
 
     def on_headers_complete(self) -> None:
         if not self.url.startswith(b"/"):  # with an address in it, which would count more than Host
@@ -70,8 +77,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._overhead -= len(body)
-        self._body += len(body)
+        self._pending -= len(body)
+        self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -102,7 +109,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.abort()
             return
-        body = json.dumps(error.body()).encode()
+        body = error.json()
         lines = [*HEADERS.items(), (b"content-type", b"application/json"), (b"connection", b"close")]
         lines += [(name.encode(), value.encode()) for name, value in (error.headers or {}).items()]
         lines.append((b"content-length", str(len(body)).encode()))

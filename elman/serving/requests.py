@@ -1,14 +1,14 @@
 """A request from its first to its last byte: its id, time limit, log entry and metrics; errors that nothing caught."""
 
 import asyncio
-import json
 import logging
 import re
 import time
 import uuid
 from typing import Any
 
-from elman.serving.errors import ApiError, unexpected
+from elman.errors import ElmanError
+from elman.serving.errors import ApiError, of_user_input, unexpected
 from elman.serving.metrics import Metrics
 from elman.serving.settings import ServeConfig
 
@@ -62,7 +62,7 @@ class Exchange:
         if not self.status:
             await error.response()(self.scope, receive, self.send)
         elif self.events and not self.ended:
-            event = f"data: {json.dumps(error.body())}\n\n".encode()
+            event = b"data: %s\n\n" % error.json()
             await self.send({"type": "http.response.body", "body": event, "more_body": False})
 
 
@@ -102,6 +102,13 @@ class Requests:
             await self.crash(exchange, error, receive)
 
     async def crash(self, exchange: Exchange, error: Exception, receive: Any) -> None:
+        cause = error.__cause__
+        known = (
+            cause if isinstance(cause, ApiError) else of_user_input(cause) if isinstance(cause, ElmanError) else None
+        )
+        if exchange.status and known:  # routing wraps the errors that it would have answered before the first byte
+            await exchange.fail(known, receive)
+            return
         LOG.error("unexpected", exc_info=error, extra={"data": {"request": exchange.id}})
         await exchange.fail(unexpected(exchange.id), receive)
 

@@ -1,6 +1,7 @@
 """Starts a server: `elman serve RUN` and `elman.serve(model)`."""
 
 import socket
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +41,7 @@ def run_server(
         process = Process(pool, settings, tokens, listener)
         for line in banner(process.address, where, pool):
             say(line)
+        sys.stdout.flush()  # whoever started it may wait for this
         process.run()
 
 

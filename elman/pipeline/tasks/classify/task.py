@@ -145,7 +145,7 @@ class Classify(TextTask):
         return "\t".join([*parts, answer["text"]])
 
     def served(self, answer: Settings) -> Settings:
-        """In the form of vLLM; of several labels, `label` is the likeliest and `labels` has those above the threshold."""
+        """In the form of vLLM; of several labels, `label` is the likeliest, `labels` are those above the threshold."""
         found = super().served(answer)
         chances = found.pop("probabilities", None)
         if chances is None:
