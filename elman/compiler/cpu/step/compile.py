@@ -8,10 +8,10 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from elman.compiler.cpu import build
-from elman.compiler.cpu.step.lowering import LoweredStep, Weight, lower, padded
+from elman.compiler.cpu.step.lowering import LoweredStep, Weight, lower
 from elman.compiler.cpu.step.matmul import pack
 from elman.compiler.cpu.step.memory import aligned, pointers
-from elman.compiler.cpu.step.program import SIGNATURE, of_one_row
+from elman.compiler.cpu.step.program import SIGNATURE, of_one_row, padded
 from elman.compiler.errors import CannotCompile
 from elman.compiler.tracing import attributes_restored, trace, trace_error
 from elman.ops.host_sync import FunctionModule

@@ -9,7 +9,7 @@ dropped at the end). A reduction over the last axes is computed in the nest of i
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -67,8 +67,7 @@ class Call:
     only_fills: Buffer | None  # the call is dead if nothing reads this buffer
 
 
-@dataclass
-class Product:
+class Product(NamedTuple):
     """A matrix product with a constant packed matrix, computed for all rows of a batch at once (products.h)."""
 
     kernel: str

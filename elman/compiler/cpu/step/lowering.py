@@ -12,13 +12,11 @@ import torch
 from torch import Tensor, fx
 
 from elman.compiler.cpu.build import c_type
-from elman.compiler.cpu.step import program
 from elman.compiler.cpu.step.aten import AtenLowering
 from elman.compiler.cpu.step.buffers import Buffer, SlidingWindow, Value, find_windows
 from elman.compiler.cpu.step.loops import LoopFuser
+from elman.compiler.cpu.step.program import of_rows, pointer
 from elman.compiler.errors import CannotCompile
-
-ALIGNMENT = 64  # bytes: a cache line, an AVX-512 register
 
 
 class Weight(NamedTuple):
@@ -43,92 +41,96 @@ class LoweredStep(NamedTuple):
 
 def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> LoweredStep:
     """Lowers a graph with inputs (parameters, input, state) and outputs (logits or a layer's output, next state)."""
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    constant = _constants(graph, set(inputs[parameters:]))
-    fuser = LoopFuser()
-    lowering = AtenLowering(fuser, weights)
-    plain: dict[Buffer, fx.Node] = {}
-    values: dict[fx.Node, Any] = {}
-
-    def value_of(node: fx.Node) -> Any:
-        if node not in values:
-            assert node in constant, f"{node} is not computed yet"
-            buffer = Buffer(f"w{len(plain)}", "weights", node.meta["val"].numel(), node.meta["val"].dtype)
-            plain[buffer] = node
-            values[node] = Value.contiguous(buffer, node.meta["val"].shape)
-        return values[node]
-
-    input, *state = inputs[parameters:]
-    (results,) = (node.args[0] for node in graph.nodes if node.op == "output")
-    _check_state(state, results[1:])
-    appends = find_windows(state, results[1:])
-    windows = {node.all_input_nodes[0]: window for node, window in appends.items()}
-    for number, node in enumerate([input, *state]):
-        value = node.meta["val"]
-        shape = windows[node].shape if node in windows else value.shape
-        buffer = Buffer(f"s{number}", "given" if node is input else "state", math.prod(shape), value.dtype)
-        values[node] = Value.contiguous(buffer, shape)
-    needed = _ancestors(results[1:])
-    written: dict[str, Value] = {}
-    in_order = [node for node in graph.nodes if node.op == "call_function" and node not in constant]
-
-    def lower_node(node: fx.Node) -> None:
-        arguments = fx.node.map_arg(node.args, value_of)
-        if node.target.__name__ == "getitem":
-            values[node] = arguments[0][arguments[1]]
-        elif node in appends:
-            values[node] = lowering.append(arguments[0], appends[node])
-        else:
-            values[node] = lowering.lower(node, arguments, fx.node.map_arg(node.kwargs, value_of))
-
-    for node in in_order:
-        if node in needed:
-            lower_node(node)
-    for number, node in enumerate(results[1:]):
-        if state[number] not in windows:
-            written[f"row.next[{number}]"] = _write(fuser, value_of(node), written)
-    divided = fuser.divide()
-    for node in in_order:
-        if node not in needed:
-            lower_node(node)
-    written["row.output"] = _write(fuser, value_of(results[0]), written)
-    fuser.mark_live()
-
-    used = [(buffer, node) for buffer, node in plain.items() if buffer in fuser.live]
-    constants = [Weight(node, values[node].layout, "plain") for _, node in used]
-    packs = [Weight(plain[matrix.buffer], matrix.layout, format) for matrix, format in lowering.packed]
-    pointers = dict(_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used))
-    pointers |= {f"p{n}": f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))}
-    pointers |= [_pointer(values[input].buffer, "row.given")]
-    opening: list[str] = []
-    for n, node in enumerate(state):
-        memory, buffer = f"row.state[{n}]", values[node].buffer
-        if node in windows:  # each step advances it once, and keeps its address in scratch memory
-            address = f"((void**)row.scratch)[{len(opening)}]"
-            opening.append(f"{address} = {windows[node].pointer(c_type(buffer.dtype), memory)};")
-            memory = address
-        pointers |= [_pointer(buffer, memory)]
-    pointers |= [_pointer(value.buffer, memory) for memory, value in written.items()]
-    scratch = padded(8 * len(opening))
-    for buffer in fuser.scratch:
-        if buffer not in {value.buffer for value in written.values()}:
-            pointers |= [_pointer(buffer, f"(row.scratch + {scratch})")]
-            scratch += padded(buffer.size * buffer.dtype.itemsize)
-    return LoweredStep(
-        source=program.of_rows(fuser, divided, opening, pointers),
-        scratch=scratch,
-        weights=constants + packs,
-        constants=[node for node in graph.nodes if node in constant],
-        parameters=inputs[:parameters],
-        state=[node.meta["val"] for node in state],
-        windows={number: windows[node] for number, node in enumerate(state) if node in windows},
-        input=input.meta["val"],
-        output=results[0].meta["val"],
-    )
+    return _StepLowering(graph, parameters, weights).program()
 
 
-def padded(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+class _StepLowering:
+    def __init__(self, graph: fx.Graph, parameters: int, weights: str):
+        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        self.parameters, (self.input, *self.state) = inputs[:parameters], inputs[parameters:]
+        (results,) = (node.args[0] for node in graph.nodes if node.op == "output")
+        self.output, following = results[0], results[1:]
+        self.constant = _constants(graph, set(inputs[parameters:]))
+        self.graph, self.following = graph, following
+        self.fuser = LoopFuser()
+        self.aten = AtenLowering(self.fuser, weights)
+        self.plain: dict[Buffer, fx.Node] = {}  # constants that are read as they are
+        self.values: dict[fx.Node, Any] = {}
+        _check_state(self.state, following)
+        self.appends = find_windows(self.state, following)
+        self.windows = {node.all_input_nodes[0]: window for node, window in self.appends.items()}
+
+    def program(self) -> LoweredStep:
+        for number, node in enumerate([self.input, *self.state]):
+            value = node.meta["val"]
+            shape = self.windows[node].shape if node in self.windows else value.shape
+            buffer = Buffer(f"s{number}", "given" if node is self.input else "state", math.prod(shape), value.dtype)
+            self.values[node] = Value.contiguous(buffer, shape)
+        needed = _ancestors(self.following)
+        computed = [node for node in self.graph.nodes if node.op == "call_function" and node not in self.constant]
+        written: dict[str, Value] = {}  # by its memory
+        self.lower_nodes([node for node in computed if node in needed])
+        for number, node in enumerate(self.following):
+            if self.state[number] not in self.windows:
+                written[f"row.next[{number}]"] = _write(self.fuser, self.value_of(node), written)
+        divided = self.fuser.divide()
+        self.lower_nodes([node for node in computed if node not in needed])
+        written["row.output"] = _write(self.fuser, self.value_of(self.output), written)
+        self.fuser.mark_live()
+
+        used = [(buffer, node) for buffer, node in self.plain.items() if buffer in self.fuser.live]
+        constants = [Weight(node, self.values[node].layout, "plain") for _, node in used]
+        packs = [Weight(self.plain[matrix.buffer], matrix.layout, format) for matrix, format in self.aten.packed]
+        places = [(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
+        places += [(value.buffer, memory) for memory, value in written.items()]
+        opening = self.window_addresses(places)
+        pointers = {buffer.name: pointer(buffer, memory) for buffer, memory in places}
+        pointers |= {f"p{n}": f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))}
+        source, scratch = of_rows(self.fuser, divided, opening, pointers)
+        return LoweredStep(
+            source=source,
+            scratch=scratch,
+            weights=constants + packs,
+            constants=[node for node in self.graph.nodes if node in self.constant],
+            parameters=self.parameters,
+            state=[node.meta["val"] for node in self.state],
+            windows={number: self.windows[node] for number, node in enumerate(self.state) if node in self.windows},
+            input=self.input.meta["val"],
+            output=self.output.meta["val"],
+        )
+
+    def value_of(self, node: fx.Node) -> Any:
+        if node not in self.values:
+            assert node in self.constant, f"{node} is not computed yet"
+            buffer = Buffer(f"w{len(self.plain)}", "weights", node.meta["val"].numel(), node.meta["val"].dtype)
+            self.plain[buffer] = node
+            self.values[node] = Value.contiguous(buffer, node.meta["val"].shape)
+        return self.values[node]
+
+    def lower_nodes(self, nodes: list[fx.Node]) -> None:
+        for node in nodes:
+            arguments: Any = fx.node.map_arg(node.args, self.value_of)
+            if node.target.__name__ == "getitem":  # type: ignore[union-attr]
+                self.values[node] = arguments[0][arguments[1]]
+            elif node in self.appends:
+                self.values[node] = self.aten.append(arguments[0], self.appends[node])
+            else:
+                keywords: Any = fx.node.map_arg(node.kwargs, self.value_of)
+                self.values[node] = self.aten.lower(node, arguments, keywords)
+
+    def window_addresses(self, places: list[tuple[Buffer, str]]) -> list[str]:
+        """Adds the memory of the input and the state. Windows move once per step; the lines that do it, and keep their
+        addresses in scratch memory."""
+        places.append((self.values[self.input].buffer, "row.given"))
+        lines: list[str] = []
+        for number, node in enumerate(self.state):
+            memory, buffer = f"row.state[{number}]", self.values[node].buffer
+            if node in self.windows:
+                kept = f"((void**)row.scratch)[{len(lines)}]"
+                lines.append(f"{kept} = {self.windows[node].pointer(c_type(buffer.dtype), memory)};")
+                memory = kept
+            places.append((buffer, memory))
+        return lines
 
 
 def _constants(graph: fx.Graph, changing: set[fx.Node]) -> set[fx.Node]:
@@ -175,9 +177,3 @@ def _write(fuser: LoopFuser, value: Value, written: dict[str, Value]) -> Value:
         value = copy
     fuser.live.add(value.buffer)
     return value
-
-
-def _pointer(buffer: Buffer, memory: str) -> tuple[str, str]:
-    """The buffer's name, and the declaration of its pointer."""
-    c_dtype = c_type(buffer.dtype)
-    return buffer.name, f"{c_dtype}* __restrict {buffer.name} = ({c_dtype}*){memory};"

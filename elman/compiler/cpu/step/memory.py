@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from elman.compiler.cpu.step.buffers import SlidingWindow
-from elman.compiler.cpu.step.lowering import ALIGNMENT, LoweredStep, padded
+from elman.compiler.cpu.step.lowering import LoweredStep
+from elman.compiler.cpu.step.program import ALIGNMENT, padded
 
 HUGE = 2**21  # bytes of a huge page: fewer TLB misses while weights stream in
 ROW = 64  # bytes of the struct Row
