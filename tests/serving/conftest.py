@@ -38,11 +38,22 @@ def train(name, folder, steps=3):
     return run
 
 
+class Runs(dict):
+    """Each run is trained when it is first asked for."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, name):
+        self[name] = train(name, self.folder)
+        return self[name]
+
+
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
     """Run folders by name; tests only read them."""
-    folder = tmp_path_factory.mktemp("served")
-    return {name: train(name, folder) for name in RECIPES}
+    return Runs(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture
