@@ -106,3 +106,59 @@ extern "C" void step_rows(
         if (!mine.empty()) step(weights, mine.data(), mine.size(), with_end - with);
     });
 }
+
+// A token of one row: drawn by its rules, or `given` and scored. Which the caller reads, and what it gets.
+struct Choice {
+    const float* logits;
+    const Rules* rules;
+    History history;
+    double uniform;
+    int64_t given;  // -1: draw one
+    int64_t token;  // -1 if the logits are not finite
+    double log_prob;
+    int64_t best;  // 1 if no token is more probable
+};
+
+namespace {
+
+// The `count` most probable tokens in descending order, ties by the lowest id, and their log-probabilities.
+void most_probable(const float* logits, int64_t vocab, double normaliser, int64_t count, int64_t* tokens, double* log_probs) {
+    count = std::min(count, vocab);
+    if (!count) return;
+    float last = largest(logits, vocab, count).back();
+    int64_t found = 0, equal = count;
+    for (int64_t n = 0; n < vocab; ++n) equal -= logits[n] > last;
+    for (int64_t n = 0; n < vocab && found < count; ++n)
+        if (logits[n] > last || (logits[n] == last && equal-- > 0)) tokens[found++] = n;
+    std::stable_sort(tokens, tokens + count, [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+    for (int64_t n = 0; n < count; ++n) log_probs[n] = (double)logits[tokens[n]] - normaliser;
+}
+
+void decide(Choice& choice, float* work, int64_t top, int64_t* tokens, double* log_probs) {
+    const int64_t vocab = choice.rules->vocab;
+    float most = top_of(choice.logits, vocab);
+    if (choice.given < 0) {
+        choice.token = choose(choice.logits, *choice.rules, choice.history, choice.uniform, work, &choice.log_prob);
+        if (choice.token >= 0) remember(choice.history, *choice.rules, choice.token);
+    } else {
+        const double all = weigh(choice.logits, vocab, work, most);
+        choice.token = std::isfinite(all) && all > 0 ? choice.given : -1;
+        choice.log_prob = (double)choice.logits[choice.given] - ((double)most + std::log(all));
+    }
+    choice.best = choice.token >= 0 && !(choice.logits[choice.token] < most);
+    if (choice.token < 0) choice.log_prob = NAN;
+    else most_probable(choice.logits, vocab, (double)choice.logits[choice.token] - choice.log_prob, top, tokens, log_probs);
+}
+
+}  // namespace
+
+// Decides on a token of each row; `tokens` and `log_probs` get the `top` most probable ones of each.
+extern "C" void choose_rows(Pool* pool, Choice* choices, int64_t count, int64_t top, int64_t* tokens, double* log_probs) {
+    pool->run([&](int64_t thread) {
+        std::vector<float> work;
+        for (int64_t n = count * thread / pool->size; n < count * (thread + 1) / pool->size; ++n) {
+            work.resize(2 * choices[n].rules->vocab);
+            decide(choices[n], work.data(), top, tokens + n * top, log_probs + n * top);
+        }
+    });
+}

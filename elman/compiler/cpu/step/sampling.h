@@ -1,4 +1,4 @@
-// The sampling loop: logits to tokens by the rules of elman.generation.sampling. Needs products.h.
+// Sampling: logits to tokens by the rules of elman.generation.sampling. Needs products.h.
 #include <functional>
 #include <vector>
 
@@ -7,7 +7,16 @@ typedef void (*Step)(const void* const* weights, Row* const* rows, int64_t count
 extern "C" {
 struct Rules {
     int64_t vocab, top_k, window, end, start, stops, excluded;
-    double temperature, top_p, penalty;
+    double temperature, top_p, penalty, min_p, presence, frequency;
+    int64_t biases;
+    const int64_t* biased;  // tokens
+    const double* bias;
+};
+
+// What the penalties know of a row's text.
+struct History {
+    int64_t* recent;  // the last `window` tokens, prompt included; -1 is none
+    int32_t* counts;  // of each token that was generated; null without presence and frequency penalty
 };
 }
 
@@ -114,39 +123,62 @@ double weigh(const float* logits, int64_t vocab, float* work, float& most) {
     return total(work, vocab);
 }
 
+// The logits after exclusion, penalties and bias; `target` is memory for them, which is not used if nothing changes.
+const float* shape(const float* logits, const Rules& rules, const History& history, float* target) {
+    const bool counted = history.counts && (rules.presence != 0 || rules.frequency != 0);
+    if (rules.penalty == 1 && rules.excluded < 0 && !counted && !rules.biases) return logits;
+    std::copy(logits, logits + rules.vocab, target);
+    for (int64_t n = 0; rules.penalty != 1 && n < rules.window; ++n) {
+        const int64_t token = history.recent[n];
+        if (token >= 0 && token < rules.vocab)
+            target[token] = (float)(logits[token] > 0 ? logits[token] / rules.penalty : logits[token] * rules.penalty);
+    }
+    for (int64_t n = 0; counted && n < rules.vocab; ++n)
+        target[n] -= (float)(history.counts[n] * rules.frequency + (history.counts[n] > 0) * rules.presence);
+    for (int64_t n = 0; n < rules.biases; ++n) target[rules.biased[n]] += (float)rules.bias[n];
+    if (rules.excluded >= 0) target[rules.excluded] = -INFINITY;
+    return target;
+}
+
+// Zeroes the weights of tokens with less than `share` of the probability of the most probable one.
+void keep_min_p(float* weights, const float* scores, int64_t vocab, float top, double inverse, double share) {
+    const double least = std::log(share) - ROUNDING;
+    for (int64_t n = 0; n < vocab; ++n)
+        if (((double)scores[n] - top) * inverse < least) weights[n] = 0;
+}
+
 // Samples the next token, or -1 if the logits are not finite. `work` has room for the vocabulary twice.
-int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, double uniform, float* work, double* log_prob) {
+int64_t choose(
+    const float* logits, const Rules& rules, const History& history, double uniform, float* work, double* log_prob) {
     const int64_t vocab = rules.vocab;
-    float* shaped = work + vocab;
     float most;
     const double all = weigh(logits, vocab, work, most);
     if (!std::isfinite(all) || !(all > 0)) return -1;
-    const bool penalized = rules.penalty != 1, changed = penalized || rules.excluded >= 0;
-    if (changed) {
-        std::copy(logits, logits + vocab, shaped);
-        for (int64_t n = 0; penalized && n < rules.window; ++n) {
-            const int64_t token = recent[n];
-            if (token >= 0 && token < vocab)
-                shaped[token] = (float)(logits[token] > 0 ? logits[token] / rules.penalty : logits[token] * rules.penalty);
-        }
-        if (rules.excluded >= 0) shaped[rules.excluded] = -INFINITY;
-    }
-    const float* scores = changed ? shaped : logits;
+    const float* scores = shape(logits, rules, history, work + vocab);
+    const bool changed = scores != logits;
+    const float top = changed ? top_of(scores, vocab) : most;
     int64_t token;
     if (rules.temperature == 0) {
-        token = std::max_element(scores, scores + vocab) - scores;
+        token = std::find(scores, scores + vocab, top) - scores;
     } else {
-        if (changed || rules.temperature != 1) {
-            const float top = top_of(scores, vocab);
-            const double inverse = 1 / rules.temperature;
+        const double inverse = 1 / rules.temperature;
+        if (changed || rules.temperature != 1)
             for (int64_t n = 0; n < vocab; ++n) work[n] = exponential((float)((scores[n] - top) * inverse));
-        }
         if (rules.top_k > 0 && rules.top_k < vocab) keep(work, vocab, largest(work, vocab, rules.top_k).back(), rules.top_k);
         if (rules.top_p < 1) keep_nucleus(work, vocab, rules.top_p);
+        if (rules.min_p > 0) keep_min_p(work, scores, vocab, top, inverse, rules.min_p);
         token = draw(work, vocab, uniform);
     }
     *log_prob = (double)logits[token] - ((double)most + std::log(all));
     return token;
+}
+
+void remember(const History& history, const Rules& rules, int64_t token) {
+    if (history.recent) {
+        std::copy(history.recent + 1, history.recent + rules.window, history.recent);
+        history.recent[rules.window - 1] = token;
+    }
+    if (history.counts) ++history.counts[token];
 }
 
 }  // namespace
@@ -154,11 +186,11 @@ int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, d
 // Samples up to `count` tokens, with a step after each (not after the last if `final`). Returns how many were sampled:
 // fewer at the end of the text, or if logits are not finite (log_probs NaN).
 extern "C" int64_t run(
-    Step step, const void* const* weights, Row* row, const Rules* rules, const double* uniforms, int64_t* recent, float* work,
+    Step step, const void* const* weights, Row* row, const Rules* rules, const History* history, const double* uniforms, float* work,
     int64_t count, int64_t final, int64_t* tokens, double* log_probs) {
     const float* logits = (const float*)row->output;
     for (int64_t n = 0; n < count; ++n) {
-        const int64_t token = choose(logits, *rules, recent, uniforms[n], work, log_probs + n);
+        const int64_t token = choose(logits, *rules, *history, uniforms[n], work, log_probs + n);
         if (token < 0) {
             log_probs[n] = NAN;
             return n;
@@ -166,8 +198,7 @@ extern "C" int64_t run(
         tokens[n] = token;
         if (rules->stops && token == rules->end) return n + 1;
         if (final && n + 1 == count) return count;
-        std::copy(recent + 1, recent + rules->window, recent);
-        recent[rules->window - 1] = token;
+        remember(*history, *rules, token);
         *(int64_t*)row->given = token == rules->end ? rules->start : token;
         step(weights, &row, 1, 1);
     }
