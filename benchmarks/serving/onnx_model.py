@@ -34,7 +34,7 @@ def write_lstm(path: Path, vocabulary: int, width: int, layers: int) -> None:
     nodes.append(helper.make_node("Squeeze", [f"h{layers - 1}", "zero"], ["last"]))
     nodes.append(helper.make_node("Gemm", ["last", "output", "bias"], ["logits"]))
     weights += [numpy_helper.from_array(np.array([value]), name) for name, value in (("zero", 0), ("one", 1))]
-    state = [layers, "batch", width]
+    state: list[str | int | None] = [layers, "batch", width]
     given = [
         helper.make_tensor_value_info("tokens", TensorProto.INT64, ["time", "batch"]),
         helper.make_tensor_value_info("lengths", TensorProto.INT32, ["batch"]),

@@ -5,6 +5,7 @@ python -m benchmarks.serving.transformers_peer gpt2|mamba ROWS SECONDS THREADS
 
 import sys
 import time
+from typing import Any
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausalLM
@@ -12,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausa
 PROMPT, NEW = 10, 40  # tokens: the means of the load
 
 
-def build(kind: str) -> torch.nn.Module:
+def build(kind: str) -> Any:
     if kind == "gpt2":
         return GPT2LMHeadModel(GPT2Config(vocab_size=10_000, n_positions=128, n_embd=512, n_layer=3, n_head=8))
     return MambaForCausalLM(MambaConfig(vocab_size=10_000, hidden_size=512, num_hidden_layers=5))

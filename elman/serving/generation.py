@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 from elman.generation.detokenize import Detokenizer
 from elman.generation.sampling import GenerationConfig, random_stream
-from elman.serving.rows import Draw
+from elman.serving.rows import Draw, Rule
 from elman.shapes import State
 
 TAIL = 64  # latest tokens that a snapshot keeps: they decide spaces and repetition penalties of what follows
@@ -103,36 +103,30 @@ class Generation:
         """Tokens that the state has read since the start of the text."""
         return (self.start.position if self.start else 0) + self.read + max(len(self.generated) - 1, 0)
 
-    def history(self) -> list[int]:
-        """The latest tokens, up to `TAIL` or what the repetition penalty needs."""
-        size = max(self.config.repetition_window, TAIL)
-        if len(self.generated) >= size:
-            return self.generated[-size:]
-        prompt = self.known if self.start else self.known[1:]
-        return [*self.tail, *prompt[-size:], *self.generated][-size:]
+    @property
+    def prompt(self) -> list[int]:
+        """The latest tokens before the first drawn one, without the start of a text."""
+        return [*self.tail, *(self.known if self.start else self.known[1:])]
+
+    def latest(self) -> list[int]:
+        """The latest tokens of the text."""
+        return [*self.prompt[-TAIL:], *self.generated][-TAIL:]
+
+    def rule(self) -> Rule:
+        return Rule(self.config, self.excluded, self.prompt[-self.config.repetition_window :])
 
     def draw(self) -> Draw:
-        """How the next token is sampled; draws its random number."""
-        penalized = self.config.repetition_penalty != 1
-        return Draw(
-            self.row,
-            self.config,
-            float(self.random.random()) if self.config.temperature else 0.0,
-            self.history() if penalized else (),
-            self.generated,
-            self.excluded,
-            self.top,
-        )
+        """How the next token is drawn; takes its random number."""
+        return Draw(self.row, float(self.random.random()) if self.config.temperature else 0.0, self.top)
 
     def score_next(self) -> Draw:
         """The known token after those that were read, to be scored."""
-        return Draw(self.row, self.config, top=self.top, token=self.known[self.read])
+        return Draw(self.row, top=self.top, token=self.known[self.read])
 
     def push(self, token: int) -> str:
         """Notes a drawn token; returns the text that has become certain."""
         if self.detokenizer is None:
-            prompt = [*self.tail, *(self.known if self.start else self.known[1:])]
-            self.detokenizer = Detokenizer(self.tokenizer, prompt[-TAIL:], self.config)
+            self.detokenizer = Detokenizer(self.tokenizer, self.prompt[-TAIL:], self.config)
         self.generated.append(token)
         return self.detokenizer.push(token)
 

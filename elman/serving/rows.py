@@ -10,8 +10,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from elman.errors import ElmanError
 from elman.evaluation.inference_mode import device_of, inference_mode
-from elman.generation.sampling import NO_TOKEN, GenerationConfig, checked_logsumexp, tokens_at_uniforms
+from elman.generation.sampling import (
+    NO_TOKEN,
+    GenerationConfig,
+    checked_logsumexp,
+    count_tokens,
+    new_counts,
+    tokens_at_uniforms,
+)
 from elman.ops.state import map_state
 from elman.ops.taps import stepping
 from elman.shapes import State
@@ -25,15 +33,19 @@ class Feed(NamedTuple):
     logits: bool = True
 
 
+class Rule(NamedTuple):
+    """How the tokens of a row are drawn."""
+
+    config: GenerationConfig = GenerationConfig()
+    excluded: int | None = None  # a token that is never drawn
+    known: Sequence[int] = ()  # the text before the first drawn token, for the repetition penalty
+
+
 class Draw(NamedTuple):
-    """How the next token of a row is sampled, or, with a `token`, which one is scored."""
+    """Which row draws its next token, or, with a `token`, which one is scored."""
 
     row: int
-    config: GenerationConfig
-    uniform: float = 0.0
-    recent: Sequence[int] = ()  # the last tokens of the text, for the repetition penalty
-    generated: Sequence[int] = ()  # the tokens after the prompt, for presence and frequency penalties
-    excluded: int | None = None  # a token that is never drawn
+    uniform: float = 0.0  # a random number in [0, 1)
     top: int = 0  # the number of most likely tokens that are reported
     token: int | None = None
 
@@ -51,7 +63,7 @@ class Rows(ABC):
     """What computes the steps, for logs and `/v1/models`."""
 
     @abstractmethod
-    def add(self, state: State) -> int:
+    def add(self, state: State, rule: Rule) -> int:
         """A new row with a copy of this state (of batch 1)."""
 
     @abstractmethod
@@ -66,8 +78,38 @@ class Rows(ABC):
         """One step of some rows, each at most once."""
 
     @abstractmethod
-    def choose(self, draws: Sequence[Draw]) -> list[Choice | Exception]:
+    def choose(self, draws: Sequence[Draw]) -> list[Choice | ElmanError]:
         """Samples or scores by the logits after the last step of each row; an exception for invalid logits."""
+
+
+class TorchRow:
+    """The state of a row, the logits after its last step, and what its penalties know."""
+
+    logits: Tensor
+
+    def __init__(self, state: State, rule: Rule):
+        self.state, self.rule = map_state(torch.clone, state), rule
+        self.recent = [NO_TOKEN, *rule.known][-rule.config.repetition_window :]
+        self.counts: Tensor | None = None
+
+    def choose(self, draw: Draw) -> Choice:
+        logits = self.logits.cpu()
+        (total,) = checked_logsumexp(logits)
+        values = logits[0].double() - total
+        top = values.topk(min(draw.top, len(values)))
+        likeliest = [*zip(top.indices.tolist(), top.values.tolist(), strict=True)]
+        token = self.draw(logits, draw.uniform) if draw.token is None else draw.token
+        return Choice(token, float(values[token]), likeliest)
+
+    def draw(self, logits: Tensor, uniform: float) -> int:
+        config = self.rule.config
+        self.counts = new_counts(logits, config) if self.counts is None else self.counts
+        uniforms = torch.tensor([uniform], dtype=torch.float64)
+        recent = torch.tensor([self.recent])
+        token = tokens_at_uniforms(logits, config, uniforms, recent, self.rule.excluded, self.counts)
+        self.counts = None if self.counts is None else count_tokens(self.counts, token)
+        self.recent = [*self.recent, int(token)][-config.repetition_window :]
+        return int(token)
 
 
 class TorchRows(Rows):
@@ -77,45 +119,31 @@ class TorchRows(Rows):
 
     def __init__(self, model: Any):
         self.model = model
-        self.states: dict[int, State] = {}
-        self.logits: dict[int, Tensor] = {}
+        self.rows: dict[int, TorchRow] = {}
         self._next = 0
 
-    def add(self, state: State) -> int:
+    def add(self, state: State, rule: Rule) -> int:
         self._next += 1
-        self.states[self._next] = map_state(torch.clone, state)
+        self.rows[self._next] = TorchRow(state, rule)
         return self._next
 
     def remove(self, row: int) -> None:
-        del self.states[row]
-        self.logits.pop(row, None)
+        del self.rows[row]
 
     def state(self, row: int) -> State:
-        return map_state(torch.clone, self.states[row])
+        return map_state(torch.clone, self.rows[row].state)
 
     def step(self, feeds: Sequence[Feed]) -> None:
         with inference_mode(self.model), stepping():
             for feed in feeds:
-                token = torch.tensor([feed.token], device=device_of(self.model))
-                self.logits[feed.row], self.states[feed.row] = self.model.step(token, self.states[feed.row])
+                row, token = self.rows[feed.row], torch.tensor([feed.token], device=device_of(self.model))
+                row.logits, row.state = self.model.step(token, row.state)
 
-    def choose(self, draws: Sequence[Draw]) -> list[Choice | Exception]:
-        return [choose(self.logits[draw.row].cpu(), draw) for draw in draws]
-
-
-def choose(logits: Tensor, draw: Draw) -> Choice | Exception:
-    try:
-        (total,) = checked_logsumexp(logits)
-    except Exception as problem:
-        return problem
-    token = draw.token
-    if token is None:
-        config = draw.config
-        window = [*draw.recent][-config.repetition_window :]
-        recent = torch.tensor([window or [NO_TOKEN]])
-        uniform = torch.tensor([draw.uniform], dtype=torch.float64)
-        token = int(tokens_at_uniforms(logits, config, uniform, recent, draw.excluded))
-    values = logits[0].double() - total
-    top = values.topk(min(draw.top, len(values))) if draw.top else None
-    likeliest = [] if top is None else [*zip(top.indices.tolist(), top.values.tolist(), strict=True)]
-    return Choice(token, float(values[token]), likeliest)
+    def choose(self, draws: Sequence[Draw]) -> list[Choice | ElmanError]:
+        found: list[Choice | ElmanError] = []
+        for draw in draws:
+            try:
+                found.append(self.rows[draw.row].choose(draw))
+            except ElmanError as problem:
+                found.append(problem)
+        return found

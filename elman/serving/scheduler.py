@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from elman.errors import ElmanError
-from elman.serving.generation import TAIL, Failed, Finished, Generation, Output, Piece, Scored, Snapshot
+from elman.serving.generation import Failed, Finished, Generation, Output, Piece, Scored, Snapshot
 from elman.serving.prefix_cache import PrefixCache
 from elman.serving.rows import Feed, Rows
 from elman.shapes import State
@@ -122,7 +122,8 @@ class Scheduler:
             if generation.state is None and not generation.scored:
                 generation.state, generation.cached = self.cache.longest(generation.owner, generation.known)
                 generation.read = generation.cached
-            generation.row = self.rows.add(self.initial if generation.state is None else generation.state)
+            state = self.initial if generation.state is None else generation.state
+            generation.row = self.rows.add(state, generation.rule())
             generation.state = None  # the row has a copy
             generation.entered = time.monotonic()
             self.running.append(generation)
@@ -193,7 +194,7 @@ class Scheduler:
             return None
         last = generation.generated[-1:]
         pending = () if last == [self.eos_id] and generation.finished == "stop" else tuple(last)
-        tail = generation.history()[-TAIL:]
+        tail = generation.latest()
         tail = tail if pending or not last else tail[:-1]
         return Snapshot(self.rows.state(generation.row), pending, generation.position, tuple(tail))
 
