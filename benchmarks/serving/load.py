@@ -38,7 +38,9 @@ async def one_request(port: int, model: str, stream: Stream, draw: random.Random
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     began, before = time.perf_counter(), stream.tokens
     writer.write(f"{head}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data)
+    answer = b""
     while part := await reader.read(2**16):
+        answer = answer or part
         count = part.count(b"data: {")
         if count and stream.tokens == before:
             stream.first.append(time.perf_counter() - began)
@@ -46,7 +48,7 @@ async def one_request(port: int, model: str, stream: Stream, draw: random.Random
     writer.close()
     got = stream.tokens - before - 1  # the last event has the reason of the end
     if got != body["max_tokens"]:
-        raise SystemExit(f"{got} tokens instead of {body['max_tokens']}: {part!r}")
+        raise SystemExit(f"{got} tokens instead of {body['max_tokens']}: {answer[:500]!r}")
     stream.tokens -= 1
     stream.requests += 1
 

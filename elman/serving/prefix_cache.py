@@ -33,7 +33,7 @@ class PrefixCache:
 
     def keeps(self, tokens: Sequence[int], length: int) -> bool:
         """Whether the state after this many tokens of a prompt is worth keeping."""
-        return length > 1 and (length % EVERY == 0 or length == len(tokens) - 1)
+        return 1 < length < len(tokens) and (length % EVERY == 0 or length == len(tokens) - 1)
 
     def put(self, owner: str, tokens: Sequence[int], length: int, state: State) -> None:
         size = sum(part.nbytes for part in leaves(state)) + 200

@@ -164,6 +164,14 @@ def test_a_common_beginning_is_read_once_and_changes_nothing(server):
     assert stranger.cached == 0
 
 
+@pytest.mark.parametrize("length", [1, 2, 62, 63, 64, 65, 127, 128, 129])
+def test_prompts_of_any_length_are_cached(server, length):
+    one = server()
+    first, again = (one.generation((TEXT * 2)[:length]) for _ in range(2))
+    assert pieces(one.run(first)[0]) == pieces(one.run(again)[0])
+    assert again.cached == (length if length > 1 else 0)
+
+
 def test_known_tokens_are_scored(server):
     one = server()
     scored = one.generation(TEXT[:40], limit=0, scored=True, top=3)

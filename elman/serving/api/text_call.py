@@ -70,7 +70,11 @@ class Text:
 
 
 def failure(problem: Exception) -> Exception:
-    return ApiError(400, str(problem)) if isinstance(problem, ElmanError) else problem
+    if isinstance(problem, ElmanError):
+        return ApiError(400, str(problem))
+    failed = RuntimeError("a step of the model failed")
+    failed.__cause__ = problem  # of any type: a StopIteration would end the generator that raises it
+    return failed
 
 
 def usage(texts: Sequence[Text]) -> dict[str, Any]:
