@@ -168,7 +168,8 @@ def test_a_common_beginning_is_read_once_and_changes_nothing(server):
 def test_prompts_of_any_length_are_cached(server, length):
     one = server()
     first, again = (one.generation((TEXT * 2)[:length]) for _ in range(2))
-    assert pieces(one.run(first)[0]) == pieces(one.run(again)[0])
+    assert len(expected := pieces(one.run(first)[0])) > 0
+    assert pieces(one.run(again)[0]) == expected
     assert again.cached == (length if length > 1 else 0)
 
 
