@@ -22,9 +22,11 @@ LAWS = (  # the shortest first, for a small time budget
     "tests/models/ngram/test_ngram_tables.py",
     "tests/compiler/cpu/test_step_programs.py",
     "tests/generation/test_native_engine.py",
+    "tests/compiler/cpu/test_row_runner.py",
     "tests/recurrence/test_compiled_cpp.py",
     "tests/compiler/cpu/test_sequence_programs.py",
     "tests/laws/test_native_laws.py",
+    "tests/laws/test_row_laws.py",
     "tests/laws/test_compiled_laws.py",
 )
 ROOT = Path(__file__).parents[2]

@@ -56,9 +56,9 @@ class GenerationConfig(SamplingConfig):
     stop_at_end: bool = True
     """Stop at the end-of-document token; otherwise go on with another document on a new line."""
     engine: Literal["auto", "native", "captured", "torch"] = "auto"
-    """What runs the steps: machine code compiled for the model (native: CPU, one text at a time), a CUDA graph of a
-    step (captured: GPU, any batch), or torch. auto uses the graph on a GPU, and on a CPU compiles (a few seconds) for
-    single texts of thousands of tokens."""
+    """What runs the steps: machine code compiled for the model (native: CPU), a CUDA graph of a step (captured:
+    GPU), or torch. auto uses the graph on a GPU, and on a CPU compiles (a few seconds) for texts of thousands of
+    tokens."""
     weights: Literal["fp32", "int8"] = "fp32"
     """Weights of the native engine: int8 quantization is three times as fast; torch always uses the model's own."""
 

@@ -116,10 +116,18 @@ float top_of(const float* values, int64_t size) {
     return top;
 }
 
+// exp((x - top) · factor); the arrays do not overlap, else compilers would not vectorise it.
+void exponentials(const float* __restrict x, int64_t size, float top, double factor, float* __restrict y) {
+    if (factor == 1)
+        for (int64_t n = 0; n < size; ++n) y[n] = exponential(x[n] - top);
+    else
+        for (int64_t n = 0; n < size; ++n) y[n] = exponential((float)((x[n] - top) * factor));
+}
+
 // Softmax without division: exp(logits - max) goes to `work`; returns its sum, and the maximum in `most`.
 double weigh(const float* logits, int64_t vocab, float* work, float& most) {
-    most = top_of(logits, vocab);
-    for (int64_t n = 0; n < vocab; ++n) work[n] = exponential(logits[n] - most);
+    const float top = most = top_of(logits, vocab);
+    exponentials(logits, vocab, top, 1, work);
     return total(work, vocab);
 }
 
@@ -162,8 +170,7 @@ int64_t choose(
         token = std::find(scores, scores + vocab, top) - scores;
     } else {
         const double inverse = 1 / rules.temperature;
-        if (changed || rules.temperature != 1)
-            for (int64_t n = 0; n < vocab; ++n) work[n] = exponential((float)((scores[n] - top) * inverse));
+        if (changed || rules.temperature != 1) exponentials(scores, vocab, top, inverse, work);
         if (rules.top_k > 0 && rules.top_k < vocab) keep(work, vocab, largest(work, vocab, rules.top_k).back(), rules.top_k);
         if (rules.top_p < 1) keep_nucleus(work, vocab, rules.top_p);
         if (rules.min_p > 0) keep_min_p(work, scores, vocab, top, inverse, rules.min_p);
