@@ -1,4 +1,4 @@
-"""Fixtures: a tiny run of every task, trained once, and a client in the same process."""
+"""Fixtures: tiny runs of every task, trained once, and a client in the same process."""
 
 import pytest
 import served
@@ -40,9 +40,15 @@ def train(name, folder, steps=3):
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    """Run folders by name; tests only read them."""
+    """Run folders by name, each trained when it is first asked for; tests only read them."""
     folder = tmp_path_factory.mktemp("served")
-    return {name: train(name, folder) for name in RECIPES}
+
+    class Runs(dict):
+        def __missing__(self, name):
+            self[name] = train(name, folder)
+            return self[name]
+
+    return Runs()
 
 
 @pytest.fixture
