@@ -1,4 +1,4 @@
-"""Fixtures: a tiny run of every task, trained once, and a client in the same process."""
+"""Fixtures: tiny runs of every task, trained once, and a client in the same process."""
 
 import pytest
 import served
@@ -38,22 +38,17 @@ def train(name, folder, steps=3):
     return run
 
 
-class Runs(dict):
-    """Each run is trained when it is first asked for."""
-
-    def __init__(self, folder):
-        super().__init__()
-        self.folder = folder
-
-    def __missing__(self, name):
-        self[name] = train(name, self.folder)
-        return self[name]
-
-
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    """Run folders by name; tests only read them."""
-    return Runs(tmp_path_factory.mktemp("served"))
+    """Run folders by name, each trained when it is first asked for; tests only read them."""
+    folder = tmp_path_factory.mktemp("served")
+
+    class Runs(dict):
+        def __missing__(self, name):
+            self[name] = train(name, folder)
+            return self[name]
+
+    return Runs()
 
 
 @pytest.fixture

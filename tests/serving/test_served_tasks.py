@@ -187,7 +187,8 @@ def test_a_client_that_has_gone_is_dropped_before_its_turn(client, monkeypatch):
 
     ask.closed = asyncio.Event()
     assert ask.run(leave()).status_code == 200
-    assert gate.lines == [["x"]]
+    ask.post("/classify", {"input": "y"})
+    assert gate.lines == [["x"], ["y"]]
     assert not ask.app.state.running
     assert ask.pool.entry("classify").served.users == 0
 

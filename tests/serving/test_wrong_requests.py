@@ -78,8 +78,9 @@ def test_errors_are_small_and_show_no_control_characters(client):
     hostile = "\x1b[31m\r\nSet-Cookie: a=b\u202e<script>" * 3000
     for body in ({"input": "a", "model": hostile}, {"input": "a", hostile[:5000]: 1}, {"input": [hostile, 3]}):
         found = ask.post("/classify", body)
-        message = error_of(found)["message"]
-        assert message.isprintable()
+        error = error_of(found)
+        assert error["message"].isprintable()
+        assert (error["param"] or "").isprintable()
     for path in ("/" + "%1b%0d%0a" * 100, "/v1/models/" + "%f0%9f%98%80" * 500):
         found = ask.get(path)
         assert found.status_code == 404
