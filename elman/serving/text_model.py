@@ -12,7 +12,7 @@ import torch
 
 from elman.evaluation.inference_mode import inference_mode
 from elman.generation.sampling import GenerationConfig
-from elman.models import masked_model_error, prediction_of
+from elman.models import is_masked, masked_model_error
 from elman.ops.state import map_state
 from elman.pipeline.trained_model import TrainedModel
 from elman.serving.generation import Failed, Finished, Generation, Output, Snapshot
@@ -35,7 +35,7 @@ class TextModel:
     """Made in any thread; used in one event loop."""
 
     def __init__(self, name: str, trained: TrainedModel, config: ServeConfig):
-        if prediction_of(trained.model) == "masked":
+        if is_masked(trained.model):
             raise masked_model_error()
         self.name, self.trained, self.tokenizer = name, trained, trained.tokenizer
         self._loop: asyncio.AbstractEventLoop | None = None
