@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elman.cells import CELLS
-from elman.compiler.cpu.step import Runner, compile_step
+from elman.compiler.cpu.step import RowRunner, Runner, compile_step
 from elman.compiler.errors import CannotCompile
 from elman.generation.sampling import GenerationConfig
 from elman.generation.stream import generate_tokens
@@ -71,6 +71,24 @@ def stepping() -> list[str]:
                     errors.append(f"{name}: the compiled step differs from torch")
                     break
     return errors
+
+
+def rows() -> list[str]:
+    """Rows of a compiled step in company against the same rows alone: the same bits."""
+    errors = []
+    for weights in ("fp32", "int8"):
+        torch.manual_seed(0)
+        model = LanguageModel(StackConfig.make({"hidden_size": 200, "pattern": ["lstm"]}), 300).eval()
+        program, state = compile_step(model, weights), model.initial_state(1)
+        runner = RowRunner(program, threads=2)
+        numbers = [runner.add(state) for _ in range(9)]
+        for _ in range(2):
+            runner.step(numbers, numbers)
+        for row in numbers:
+            alone = Runner(program, [part for _, part in tensors(state)])
+            if not torch.equal([alone.step(torch.tensor([row])).clone() for _ in range(2)][1], runner.logits(row)):
+                errors.append(f"{weights}: row {row} of nine differs from the same row alone")
+    return [*stepping(), *errors]
 
 
 def generation() -> list[str]:

@@ -35,8 +35,9 @@ API: dict[str, tuple[str, list[str]]] = {
         ["train", "iterate", "Recipe", "read_recipe", "write_recipe", "Report", "Trainer", "TrainingConfig"],
     ),
     "trained-models": (
-        "`elman.load` opens a run folder. What it returns predicts, generates, scores and can be inspected.",
-        ["load", "TrainedModel", "elman.evaluation.Score", "elman.generation.Generated"],
+        "`elman.load` opens a run folder. What it returns predicts, generates, scores and can be inspected; "
+        "`elman.serve` answers over HTTP.",
+        ["load", "serve", "TrainedModel", "elman.evaluation.Score", "elman.generation.Generated"],
     ),
     "compare": (
         "`elman.compare` trains several model families at equal budget and ranks them.",

@@ -33,6 +33,7 @@ _MODULES = {
     "edit": "elman.ops.taps",
     "ElmanError": "elman.errors",
     "inspect": "elman.inspection.untrained",
+    "serve": "elman.serving.run",
 }
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 

@@ -36,8 +36,10 @@ SANITIZERS = {
 }
 FOUND = re.compile(r"(Address|Thread)Sanitizer|runtime error:")
 THREADED = (  # the shortest first, for a small time budget
+    "tests/compiler/cpu/test_row_runner.py",
     "tests/recurrence/test_compiled_cpp.py",
     "tests/compiler/cpu/test_sequence_programs.py",
+    "tests/laws/test_row_laws.py",
     "tests/laws/test_compiled_laws.py",
 )
 LAWS = {

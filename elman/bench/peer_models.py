@@ -128,9 +128,13 @@ class OnnxModel:
 
 
 def recurrent_graph(
-    layers: list[Any], embedding: nn.Embedding | None = None, head: nn.Linear | None = None, scale: float = 1.0
+    layers: list[Any],
+    embedding: nn.Embedding | None = None,
+    head: nn.Linear | None = None,
+    scale: float = 1.0,
+    rows: int = 1,
 ) -> Any:
-    """An ONNX model of one step: input (1, 1, width), or a token id with an embedding; states in and out.
+    """An ONNX model of one step: input (1, rows, width), or token ids with an embedding; states in and out.
 
     Without `head` the outputs are the new states only; with it, logits come first.
     """
@@ -143,13 +147,13 @@ def recurrent_graph(
         return name
 
     def floats(name: str, size: int) -> Any:
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, size])
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, rows, size])
 
     last = "x"
     if embedding is None:
         inputs = [floats("x", layers[0].input_size)]
     else:
-        inputs = [helper.make_tensor_value_info("x", TensorProto.INT64, [1, 1])]
+        inputs = [helper.make_tensor_value_info("x", TensorProto.INT64, [1, rows])]
         nodes.append(helper.make_node("Gather", [constant("embedding", embedding.weight * scale), "x"], ["vectors"]))
         last = "vectors"
     for number, layer in enumerate(layers):

@@ -21,6 +21,7 @@ from elman.errors import ConfigError
 # The modules of the verbs, in the order of `elman --help`. A new verb is a module with `@verb(...)`, and its name here.
 MODULES: tuple[str, ...] = ("init", "check", "train", "compare", "sweep", "evaluate", "generate", "predict", "score")
 MODULES += ("distill", "accept", "import_model", "export", "list_names", "tasks", "bench", "data", "inspect", "lab")
+MODULES += ("serve",)
 
 RARELY = 20_000  # new objects between two searches for garbage cycles, which go through all objects of large libraries
 

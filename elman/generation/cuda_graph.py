@@ -22,7 +22,9 @@ from elman.generation.sampling import (
     GenerationConfig,
     SampledToken,
     Steps,
+    count_tokens,
     invalid_logits,
+    new_counts,
     random_stream,
     tokens_at_uniforms,
 )
@@ -34,6 +36,7 @@ CHUNK = 16  # tokens between two host reads: the most that are computed in vain 
 WARMUP_STEPS = 3  # eager steps before capture: libraries select kernels and allocate workspaces
 CACHED_GRAPHS = 2  # per model: each number of rows, length and setting needs its own graph and memory
 GREEDY = GenerationConfig(temperature=0)
+NOT_CAPTURED = {"max_tokens", "seed", "stop", "unknown", "stop_at_end", "engine", "weights"}  # settings of no graph
 KNOWN_SYNC_FREE = ("elman.", "torch.")  # modules whose layers never synchronize with the host (tested for each)
 
 _idle: WeakKeyDictionary[nn.Module, dict[Any, "Stepper"]] = WeakKeyDictionary()
@@ -62,10 +65,11 @@ class Stepper:
 
     graph: Any = None
 
-    def __init__(self, logits: Step, state: State, recent: Tokens | None):
+    def __init__(self, logits: Step, state: State, recent: Tokens | None, counts: Tensor | None):
         rows, device = len(logits), logits.device
         self.logits, self.state = logits.clone(), map_state(torch.clone, state)
         self.recent = None if recent is None else recent.clone()
+        self.counts = counts
         self.number = torch.zeros(1, dtype=torch.long, device=device)
         self.uniforms = torch.zeros(CHUNK, rows, dtype=torch.float64, device=device)
         self.outputs = torch.zeros(CHUNK, 3, rows, dtype=torch.float64, device=device)
@@ -75,6 +79,8 @@ class Stepper:
         keep(self.state, state)
         if self.recent is not None and recent is not None:
             self.recent.copy_(recent)
+        if self.counts is not None:
+            self.counts.zero_()
 
     def advance(self, model: Any, config: GenerationConfig, eos_id: int, start_id: int, excluded: int | None) -> None:
         """One token per row; `outputs` gets the token, its logit, and the log-sum-exp of all logits."""
@@ -82,13 +88,15 @@ class Stepper:
             logits = self.logits
             total = logits.float().logsumexp(dim=-1)
             uniforms = self.uniforms.index_select(0, self.number).squeeze(0)
-            token = tokens_at_uniforms(logits, config, uniforms, self.recent, excluded)
+            token = tokens_at_uniforms(logits, config, uniforms, self.recent, excluded, self.counts)
             token = token.clamp(max=logits.shape[1] - 1)  # invalid logits give an index past the end
             score = logits.gather(1, token.unsqueeze(1)).squeeze(1)
             output = torch.stack([token.double(), score.double(), total.double()])
             self.outputs.index_copy_(0, self.number, output.unsqueeze(0))
             if self.recent is not None:
                 self.recent.copy_(torch.cat([self.recent[:, 1:], token.unsqueeze(1)], dim=1))
+            if self.counts is not None:
+                self.counts.copy_(count_tokens(self.counts, token))
             new, state = model.step(torch.where(token == eos_id, start_id, token), self.state)
             # rows with invalid logits keep them for the error message
             logits.copy_(torch.where(total.isfinite().unsqueeze(1), new, logits))
@@ -110,7 +118,7 @@ def generate_rows(model: nn.Module, inputs: DecodingInputs) -> Steps:
         state = fixed(state, config.max_tokens)
         marks = eos_id, start_id, excluded
         key = _key(model, logits, state, config, marks)
-        stepper = _idle.get(model, {}).pop(key, None) or Stepper(logits, state, recent)
+        stepper = _idle.get(model, {}).pop(key, None) or Stepper(logits, state, recent, new_counts(logits, config))
         step: Callable[[], None] = partial(stepper.advance, model, config, *marks)
         stepper.graph = stepper.graph or capture(step, logits.device)
         step = step if stepper.graph is None else stepper.graph.replay
@@ -208,7 +216,7 @@ def _key(
     model: nn.Module, logits: Tensor, state: State, config: GenerationConfig, marks: tuple[int | None, ...]
 ) -> tuple[Any, ...]:
     """Cache key of a graph: shapes, sampling settings, and the addresses of the weights."""
-    rules = (config.temperature, config.top_k, config.top_p, config.repetition_penalty, config.repetition_window)
+    rules = config.model_dump_json(exclude=NOT_CAPTURED)
     parts = [logits, *(part for _, part in tensors(state))]
     weights = [part.data_ptr() for part in (*model.parameters(), *model.buffers())]
-    return (*rules, *marks, *((part.shape, part.dtype) for part in parts), *weights)
+    return (rules, *marks, *((part.shape, part.dtype) for part in parts), *weights)

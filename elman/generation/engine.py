@@ -14,12 +14,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elman.compiler.cpu.step import CompiledStep, Rules, Runner, compile_step, vectors
+from elman.compiler.cpu.step import CompiledStep, History, RowRunner, Rules, Runner, compile_step, vectors
 from elman.compiler.errors import CannotCompile, NoCompiler
 from elman.errors import ConfigError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation import cuda_graph
-from elman.generation.sampling import NO_TOKEN, DecodingInputs, GenerationConfig, SampledToken, Steps, checked_logsumexp
+from elman.generation.sampling import (
+    NO_TOKEN,
+    DecodingInputs,
+    GenerationConfig,
+    SampledToken,
+    Steps,
+    checked_logsumexp,
+    invalid_logits,
+    new_counts,
+)
 from elman.ops.state import restore, take_rows, tensors
 from elman.ops.taps import listening
 from elman.shapes import Lengths, State, Step, Tokens
@@ -68,7 +77,7 @@ def find_engine(model: Any, config: GenerationConfig, rows: int = 1, known: int 
     elif config.engine == "captured" or (config.engine == "auto" and device_of(model).type == "cuda"):
         engine = _captured(model, config, known)
     else:
-        engine = _native(model, config, rows, known)
+        engine = _native(model, config, known)
     if engine.name == "torch" and config.engine != "auto":
         raise ConfigError(f"generation.engine: {config.engine} cannot run: {engine.reason}; use auto or torch")
     return engine
@@ -86,11 +95,11 @@ def _captured(model: nn.Module, config: GenerationConfig, known: int = 0) -> Eng
     return Engine("captured", reason, partial(cuda_graph.generate_rows, model))
 
 
-def _native(model: nn.Module, config: GenerationConfig, rows: int, known: int) -> Engine:
+def _native(model: nn.Module, config: GenerationConfig, known: int) -> Engine:
     device = device_of(model).type
     if device != "cpu":
         return Engine("torch", f"the model is on {device}")
-    if config.engine == "auto" and (drawback := _drawback(model, config, rows, known)):
+    if config.engine == "auto" and (drawback := _drawback(model, config, known)):
         return Engine("torch", drawback)
     made = _program(model, config.weights)
     if made.program is None:
@@ -118,24 +127,54 @@ def prefill_is_faster(model: Any, config: GenerationConfig, known: int) -> bool:
 
 
 def generate_rows(program: CompiledStep, inputs: DecodingInputs) -> Steps:
-    """Generates with compiled steps, each row on its own."""
-    logits, state, config, eos_id, start_id, generators, recent, done, excluded = inputs
-    vocab = logits.shape[1]
-    rules = Rules(vocab, config.top_k, config.repetition_window, eos_id, start_id, config.stop_at_end)
-    rules.excluded = -1 if excluded is None else excluded
-    rules.temperature, rules.top_p, rules.penalty = config.temperature, config.top_p, config.repetition_penalty
-    if recent is None:
-        recent = torch.full((len(logits), config.repetition_window), NO_TOKEN)
-    writers = []
-    for row, random in enumerate(generators):
-        runner = Runner(program, [part for _, part in tensors(take_rows(state, slice(row, row + 1)))])
-        runner.output.copy_(logits[row : row + 1])
-        writers.append(_generate_row(runner, rules, random, recent[row].clone(), config.max_tokens))
-    while True:
-        step = [None if row in done else next(writer, None) for row, writer in enumerate(writers)]
-        if not any(step):
+    """Generates with compiled steps: several rows step by step, a single one in loops without Python."""
+    logits, state, config, eos_id, start_id, _, recent, _, excluded = inputs
+    new_counts(logits[:0], config)  # an error for a bias of a token that the model does not have
+    rules = rules_of(config, logits.shape[1], eos_id, start_id, excluded)
+    known = [[]] * len(logits) if recent is None else recent.tolist()
+    if len(logits) > 1:
+        runner = RowRunner(program, min(len(logits), torch.get_num_threads()))
+        for row, text in enumerate(known):
+            runner.add(take_rows(state, slice(row, row + 1)), logits[row : row + 1])
+            runner.set_rules(row, rules, text)
+        yield from _generate_together(runner, inputs)
+    else:
+        single = Runner(program, [part for _, part in tensors(state)])
+        single.output.copy_(logits)
+        for token in _generate_row(single, rules, History(rules, known[0]), inputs.generators[0], config.max_tokens):
+            yield [token]
+            if 0 in inputs.done:
+                return
+
+
+def _generate_together(runner: RowRunner, inputs: DecodingInputs) -> Steps:
+    """All rows, of which those that end leave."""
+    config, count = inputs.config, len(runner)
+    rows = list(range(count))
+    for left in reversed(range(config.max_tokens)):
+        uniforms = [inputs.generators[row].random() if config.temperature else 0.0 for row in rows]
+        choices = dict(zip(rows, runner.sample(rows, uniforms), strict=True))
+        for row, choice in choices.items():
+            if choice.token < 0:
+                raise invalid_logits(torch.cat([runner.logits(one) for one in rows]), rows.index(row))
+        yield [SampledToken(*choices[row][:2]) if row in choices else None for row in range(count)]
+        ended = [row for row in rows if config.stop_at_end and choices[row].token == inputs.eos_id]
+        rows = [row for row in rows if row not in ended and row not in inputs.done]
+        if not rows or not left:
             return
-        yield step
+        tokens = [choices[row].token for row in rows]
+        runner.step(rows, [inputs.start_id if token == inputs.eos_id else token for token in tokens])
+
+
+def rules_of(config: GenerationConfig, vocab: int, eos_id: int, start_id: int, excluded: int | None = None) -> Rules:
+    """The settings for compiled sampling."""
+    same: dict[str, Any] = {
+        name: getattr(config, name) for name in ("top_k", "temperature", "top_p", "min_p", "logit_bias")
+    }
+    penalties: dict[str, Any] = {"penalty": config.repetition_penalty, "window": config.repetition_window}
+    penalties |= {"presence": config.presence_penalty, "frequency": config.frequency_penalty}
+    marks: dict[str, Any] = {"end": eos_id, "start": start_id, "stops": config.stop_at_end}
+    return Rules(vocab, excluded=NO_TOKEN if excluded is None else excluded, **same, **penalties, **marks)
 
 
 class StreamScorer:
@@ -162,12 +201,12 @@ class StreamScorer:
 
 
 def _generate_row(
-    runner: Runner, rules: Rules, random: np.random.Generator, recent: Tensor, max_tokens: int
+    runner: Runner, rules: Rules, history: History, random: np.random.Generator, max_tokens: int
 ) -> Iterator[SampledToken]:
     for start in range(0, max_tokens, CHUNK):
         count = min(CHUNK, max_tokens - start)
         uniforms = torch.from_numpy(random.random(count)) if rules.temperature else torch.zeros(count).double()
-        tokens, log_probs = runner.run(rules, uniforms, recent, final=start + count == max_tokens)
+        tokens, log_probs = runner.run(rules, history, uniforms, final=start + count == max_tokens)
         yield from map(SampledToken, tokens, log_probs)
         if len(log_probs) > len(tokens):
             checked_logsumexp(runner.output)  # raises the error about invalid logits
@@ -175,10 +214,8 @@ def _generate_row(
             return
 
 
-def _drawback(model: nn.Module, config: GenerationConfig, rows: int, known: int) -> str:
+def _drawback(model: nn.Module, config: GenerationConfig, known: int) -> str:
     """The reason why torch is expected to be faster, or an empty string."""
-    if rows > 1:
-        return f"a batch of {rows} reads the weights once per step"
     if known and prefill_is_faster(model, config, known):
         return "a parallel forward pass over a long line reads the weights once"
     if config.weights in _compiled.get(model, {}):

@@ -1,4 +1,4 @@
-"""Sampling of the next token: repetition penalty, temperature, top-k, top-p (nucleus), then one draw per row.
+"""Sampling of the next token: penalties, logit bias, temperature, top-k, top-p (nucleus), min-p, then one draw per row.
 
 Each row has its own random generator, so its text does not depend on the rest of the batch.
 """
@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from elman.config import Config
-from elman.errors import ElmanError
+from elman.errors import ConfigError, ElmanError
 from elman.ops.host_sync import may_sync
 from elman.shapes import State, Step, Token, Tokens
 
@@ -30,6 +30,8 @@ class SamplingConfig(Config):
     """Top-k sampling: sample from the k most probable tokens; 0: from all."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus (top-p) sampling: sample from the fewest tokens whose total probability reaches p; 1: from all."""
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    """Min-p sampling: exclude tokens with less than this share of the most probable token's probability; 0: none."""
     seed: int | None = Field(default=None, ge=0)
     """Random seed of the generated text; null: a new one each time."""
 
@@ -41,6 +43,12 @@ class GenerationConfig(SamplingConfig):
     """Repetition penalty: positive logits of recent tokens are divided by it, negative ones multiplied."""
     repetition_window: int = Field(default=64, ge=1)
     """Number of latest tokens, prompt included, that the repetition penalty applies to."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logits of tokens that were generated before."""
+    frequency_penalty: float = 0.0
+    """Subtracted from the logits of tokens once for each time that they were generated before."""
+    logit_bias: dict[Annotated[int, Field(ge=0)], float] = Field(default_factory=dict)
+    """Added to the logits, by token: -100 forbids a token, 100 forces it."""
     stop: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
     """Stop strings: generation stops before the first of them; they are not part of the result."""
     unknown: bool = False
@@ -48,11 +56,16 @@ class GenerationConfig(SamplingConfig):
     stop_at_end: bool = True
     """Stop at the end-of-document token; otherwise go on with another document on a new line."""
     engine: Literal["auto", "native", "captured", "torch"] = "auto"
-    """What runs the steps: machine code compiled for the model (native: CPU, one text at a time), a CUDA graph of a
-    step (captured: GPU, any batch), or torch. auto uses the graph on a GPU, and on a CPU compiles (a few seconds) for
-    single texts of thousands of tokens."""
+    """What runs the steps: machine code compiled for the model (native: CPU), a CUDA graph of a step (captured:
+    GPU), or torch. auto uses the graph on a GPU, and on a CPU compiles (a few seconds) for texts of thousands of
+    tokens."""
     weights: Literal["fp32", "int8"] = "fp32"
     """Weights of the native engine: int8 quantization is three times as fast; torch always uses the model's own."""
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether sampling depends on how often each token was generated."""
+        return self.presence_penalty != 0 or self.frequency_penalty != 0
 
 
 class SampledToken(NamedTuple):
@@ -88,18 +101,24 @@ def sample_tokens(
     streams: Sequence[np.random.Generator],
     recent: Tokens | None = None,
     excluded: int | None = None,
+    counts: Tensor | None = None,
 ) -> Token:
     """The next token of each row: one random number per row, none at temperature 0."""
     drawn = [stream.random() for stream in streams] if config.temperature else []
     uniforms = torch.tensor(drawn, dtype=sampling_dtype(logits), device=logits.device)
-    return tokens_at_uniforms(logits, config, uniforms, recent, excluded)
+    return tokens_at_uniforms(logits, config, uniforms, recent, excluded, counts)
 
 
 def tokens_at_uniforms(
-    logits: Step, config: GenerationConfig, uniforms: Tensor, recent: Tokens | None = None, excluded: int | None = None
+    logits: Step,
+    config: GenerationConfig,
+    uniforms: Tensor,
+    recent: Tokens | None = None,
+    excluded: int | None = None,
+    counts: Tensor | None = None,
 ) -> Token:
     """The next token of each row, given one uniform random number in [0, 1) per row."""
-    processed = process_logits(logits, config, recent, excluded)
+    processed = process_logits(logits, config, recent, excluded, counts)
     return processed.argmax(dim=-1) if config.temperature == 0 else sample(processed, uniforms)
 
 
@@ -112,15 +131,24 @@ def sample(logits: Step, uniforms: Tensor) -> Token:
 
 
 def process_logits(
-    logits: Step, config: GenerationConfig, recent: Tokens | None = None, excluded: int | None = None
+    logits: Step,
+    config: GenerationConfig,
+    recent: Tokens | None = None,
+    excluded: int | None = None,
+    counts: Tensor | None = None,
 ) -> Step:
-    """The logits of the sampling distribution; excluded tokens are -inf."""
+    """The logits of the sampling distribution; excluded tokens are -inf. `counts` (rows, vocabulary) says how often
+    each token was generated."""
     processed = logits.to(sampling_dtype(logits))
-    if excluded is not None:
-        tokens = torch.arange(processed.shape[-1], device=processed.device)
-        processed = processed.masked_fill(tokens == excluded, -torch.inf)
+    tokens = torch.arange(processed.shape[-1], device=processed.device)
     if recent is not None and config.repetition_penalty != 1:
         processed = penalize(processed, recent, config.repetition_penalty)
+    if counts is not None and config.counts_tokens:
+        processed = processed - counts * config.frequency_penalty - (counts > 0) * config.presence_penalty
+    for token, bias in config.logit_bias.items():
+        processed = torch.where(tokens == token, processed + bias, processed)
+    if excluded is not None:
+        processed = processed.masked_fill(tokens == excluded, -torch.inf)
     if config.temperature == 0:
         return processed
     processed = (processed - processed.amax(dim=-1, keepdim=True)) / config.temperature  # ≤ 0: exp is safe
@@ -129,9 +157,24 @@ def process_logits(
         limit = config.top_k
         processed = mask_all_but_top(processed, torch.full_like(processed[:, :1], limit, dtype=torch.long), limit)
     if config.top_p < 1:
-        counts = nucleus_size(processed.softmax(dim=-1), config.top_p, limit)
-        processed = mask_all_but_top(processed, counts, int(counts.max()) if may_sync() else limit)
+        sizes = nucleus_size(processed.softmax(dim=-1), config.top_p, limit)
+        processed = mask_all_but_top(processed, sizes, int(sizes.max()) if may_sync() else limit)
+    if config.min_p > 0:
+        least = math.log(config.min_p) - TOP_P_TOLERANCE
+        processed = processed.masked_fill(processed < least, -torch.inf)
     return processed
+
+
+def new_counts(logits: Step, config: GenerationConfig) -> Tensor | None:
+    """Counts for texts of which nothing was generated; None where sampling needs none."""
+    if wrong := [token for token in config.logit_bias if token >= logits.shape[-1]]:
+        raise ConfigError(f"generation.logit_bias: token {wrong[0]} is not among the {logits.shape[-1]} tokens")
+    return torch.zeros(logits.shape, dtype=torch.int32, device=logits.device) if config.counts_tokens else None
+
+
+def count_tokens(counts: Tensor, tokens: Token) -> Tensor:
+    """The counts after one more token of each row."""
+    return counts.scatter_add(1, tokens.unsqueeze(1), torch.ones_like(tokens, dtype=torch.int32).unsqueeze(1))
 
 
 def sampling_dtype(logits: Step) -> torch.dtype:

@@ -22,6 +22,8 @@ from elman.generation.sampling import (
     SampledToken,
     Steps,
     checked_logsumexp,
+    count_tokens,
+    new_counts,
     random_stream,
     sample_tokens,
 )
@@ -153,10 +155,11 @@ def generate_rows(model: Any, inputs: DecodingInputs) -> Steps:
     logits, state, config, eos_id, start_id, generators, recent, done, excluded = inputs
     count = len(logits)
     rows = list(range(count))  # unfinished rows
+    counts = new_counts(logits, config)
     for left in reversed(range(config.max_tokens)):
         with inference_mode(model):
             sums = checked_logsumexp(logits)
-            tokens = sample_tokens(logits, config, generators, recent, excluded)
+            tokens = sample_tokens(logits, config, generators, recent, excluded, counts)
             scores = logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
             results = zip(tokens.tolist(), scores.tolist(), sums, strict=True)
             chosen = [SampledToken(token, score - total) for token, score, total in results]
@@ -169,11 +172,14 @@ def generate_rows(model: Any, inputs: DecodingInputs) -> Steps:
         with inference_mode(model):
             if recent is not None:
                 recent = torch.cat([recent[:, 1:], tokens.unsqueeze(1)], dim=1)
+            if counts is not None:
+                counts = count_tokens(counts, tokens)
             if len(unfinished) < len(rows):
                 rows, generators = [rows[index] for index in unfinished], [generators[index] for index in unfinished]
                 index = torch.tensor(unfinished, device=tokens.device)
                 tokens, state = tokens[index], take_rows(state, index)
                 recent = None if recent is None else recent[index]
+                counts = None if counts is None else counts[index]
             with stepping():
                 logits, state = model.step(torch.where(tokens == eos_id, start_id, tokens), state)
 

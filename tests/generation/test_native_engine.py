@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elman.compiler.cpu import build
-from elman.compiler.cpu.step import Rules, Runner
+from elman.compiler.cpu.step import History, Rules, Runner
 from elman.errors import ConfigError, ElmanError
 from elman.generation import engine
-from elman.generation.engine import CHUNK, MIN_TOKENS_TO_COMPILE, explain
+from elman.generation.engine import CHUNK, MIN_TOKENS_TO_COMPILE, explain, rules_of
 from elman.generation.sampling import GenerationConfig
 from elman.generation.stream import generate_tokens
 from elman.ops.taps import record
@@ -32,6 +32,9 @@ RULES = [
     {"temperature": 1.3, "top_k": 20, "top_p": 0.8},
     {"repetition_penalty": 1.7, "repetition_window": 5},
     {"temperature": 0, "repetition_penalty": 1.3},
+    {"min_p": 0.1, "top_k": 9},
+    {"presence_penalty": 1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.2},
+    {"temperature": 0, "frequency_penalty": 0.75, "logit_bias": {3: 1.0, 9: -100.0}},
 ]
 
 
@@ -93,25 +96,44 @@ def plain():
     penalty=st.sampled_from([1.0, 1.5]),
     uniform=st.floats(0, 1, exclude_max=True),
     recent=st.lists(st.integers(-1, 39), min_size=6, max_size=6),
+    min_p=st.sampled_from([0.0, 0.05, 0.3, 1.0]),
+    presence=st.sampled_from([0.0, 0.5, -1.0]),
+    frequency=st.sampled_from([0.0, 0.25]),
+    written=st.lists(st.integers(0, 39), max_size=10),
+    bias=st.dictionaries(st.integers(0, 39), st.sampled_from([-100.0, 0.5, 2.0]), max_size=3),
 )
 def test_choices_among_equals_and_impossible_tokens_are_those_of_torch(
-    plain, logits, top_k, top_p, temperature, penalty, uniform, recent
+    plain, logits, top_k, top_p, temperature, penalty, uniform, recent, min_p, presence, frequency, written, bias
 ):
     from elman.generation.sampling import process_logits, sample
 
     logits = torch.tensor([logits])
     if not logits.isfinite().any():
         return
-    config = GenerationConfig(temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=penalty)
-    shaped = process_logits(logits, config, torch.tensor([recent]))
+    config = GenerationConfig(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=penalty,
+        repetition_window=6,
+        presence_penalty=presence,
+        frequency_penalty=frequency,
+        logit_bias=bias,
+    )
+    counts = torch.tensor(written, dtype=torch.long).bincount(minlength=40).unsqueeze(0)
+    shaped = process_logits(logits, config, torch.tensor([recent]), None, counts)
     near = {
         int(sample(shaped, torch.tensor([place]).double().clamp(0, 1))) for place in (uniform - 1e-6, uniform + 1e-6)
     }
     expected = {int(shaped.argmax())} if temperature == 0 else near
     runner = Runner(plain, [logits])
     runner.output.copy_(logits)
-    rules = Rules(40, top_k, 6, EOS, EOS, True, -1, temperature, top_p, penalty)
-    (token,), _ = runner.run(rules, torch.tensor([uniform]).double(), torch.tensor(recent), final=True)
+    rules = rules_of(config, 40, EOS, EOS)
+    history = History(rules, recent)
+    for one in written:
+        history.count(one)
+    (token,), _ = runner.run(rules, history, torch.tensor([uniform]).double(), final=True)
     assert len(near) > 1 or token in expected  # on the very border of two tokens, either is right
     assert shaped[0, token] > -torch.inf
 
@@ -126,18 +148,17 @@ def test_a_peak_is_found_wherever_it_stands():
         logits[0, place] = 200.0
         runner = Runner(program, [logits])
         runner.output.copy_(logits)
-        rules = Rules(203, 0, 6, EOS, EOS, False, -1, 1.0, 1.0, 1.0)
-        found = runner.run(rules, torch.tensor([0.5]).double(), torch.full((6,), -1), final=True)
+        rules = Rules(203)
+        found = runner.run(rules, History(rules), torch.tensor([0.5]).double(), final=True)
         assert found == ([place], [pytest.approx(0, abs=1e-6)])
 
 
-def test_auto_takes_it_for_long_texts_one_at_a_time(fake):
+def test_auto_takes_it_for_long_texts(fake):
     model = fake.TinyModel()
     long = GenerationConfig(max_tokens=MIN_TOKENS_TO_COMPILE)
     assert explain(model) == f"torch: compilation does not pay off for fewer than {MIN_TOKENS_TO_COMPILE} tokens"
-    assert explain(model, long, rows=2) == "torch: a batch of 2 reads the weights once per step"
     assert explain(model, long.model_copy(update={"engine": "torch"})) == "torch: as requested"
-    assert explain(model, long) == f"native: {build.vectors()}, fp32"
+    assert explain(model, long, rows=2) == explain(model, long) == f"native: {build.vectors()}, fp32"
     assert explain(model).startswith("native")  # now that there is a program
     steps = len(model.rows_seen)
     written(model, {}, prompts=[()], engine="auto")

@@ -19,9 +19,11 @@ from elman.errors import RunError
 from elman.files import discard, rename, sync_file, sync_folder
 from elman.ops.cache import cache_folder, is_own, private_folder
 
-FLAGS = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC"]
+FLAGS = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"]
 # -ffast-math without -ffinite-math-only; that flag itself would change the rounding mode of the whole process.
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math"]
+STEP_HEADS = "scalar_math.h", "step/row.h", "step/kernels.h"
+RUNTIME_HEADS = "scalar_math.h", "step/row.h", "step/products.h", "step/sampling.h"
 HERE = Path(__file__).parent
 C_TYPES = {torch.float32: "float", torch.float64: "double", torch.bool: "bool", torch.complex64: "complex"}
 C_TYPES |= {torch.int64: "int64_t", torch.int32: "int32_t", torch.uint8: "uint8_t"}
@@ -57,9 +59,10 @@ def c_type(dtype: torch.dtype) -> str:
 
 @cache
 def runtime() -> ctypes.CDLL:
-    """The sampling loop, shared by all single-step programs."""
-    shared = library((HERE / "step/sampling.h").read_text())
+    """Matrix products, sampling and threads: what all single-step programs share."""
+    shared = library((HERE / "step/rows.h").read_text(), *RUNTIME_HEADS)
     shared.run.restype = ctypes.c_int64
+    shared.open_pool.restype = ctypes.c_void_p
     return shared
 
 
@@ -95,7 +98,7 @@ def _name(key: str, library: Path) -> str:
 
 @cache
 def head(*names: str) -> str:
-    return "".join((HERE / name).read_text() for name in names or ("scalar_math.h", "step/kernels.h"))
+    return "".join((HERE / name).read_text() for name in names or STEP_HEADS)
 
 
 @cache

@@ -1,10 +1,11 @@
-"""A task is one class made of seven small interfaces, each of which answers one question.
+"""A task is one class made of eight small interfaces, each of which answers one question.
 
     TaskSettings    recipe ──typed_data, typed_tokenizer, typed_model──▶ typed settings (settings.py)
     TaskData        files  ──corpus, learn, store, training_batches────▶ tokenizers and labels learned, batches
     TaskModels      config ──build──────────────▶ a model
     TaskEvaluation  model  ──validate, evaluate─▶ validation loss, scores with intervals
     TaskPrediction         ──predict, format────▶ answers to lines of text
+    TaskServing            ──served─────────────▶ the same answers over HTTP (serving.py)
     TaskInspection         ──inspect────────────▶ a text as the model reads it, with gradients
     RaceRules              ──example_values, …──▶ what `elman compare` counts, ranks by and measures (race.py)
 
@@ -29,6 +30,7 @@ from elman.errors import ConfigError, DataError, first_line, nearest
 from elman.models.stack import check_size, on_meta
 from elman.pipeline.tasks.position_checks import length_warning
 from elman.pipeline.tasks.race import RaceRules
+from elman.pipeline.tasks.serving import TaskServing
 from elman.pipeline.tasks.settings import Settings, TaskSettings
 from elman.training.reports import Validation
 
@@ -314,7 +316,7 @@ class TaskInspection(ABC):
         """A text as the model reads it; `target` is the output to score, for tasks that have one."""
 
 
-class Task(TaskSettings, TaskData, TaskModels, TaskEvaluation, TaskPrediction, TaskInspection, RaceRules):
+class Task(TaskSettings, TaskData, TaskModels, TaskEvaluation, TaskPrediction, TaskServing, TaskInspection, RaceRules):
     """A task with what it has learned from training data: vocabularies, labels, statistics of targets.
 
     The first line of a subclass's docstring is its description.

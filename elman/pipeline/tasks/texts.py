@@ -145,6 +145,9 @@ class TextTask(ExampleTask):
                     blank = empty is not None and not text.strip()
                     yield {"text": text, **(empty if blank else self.answer(next(found), probabilities))}  # type: ignore[dict-item]
 
+    def count_tokens(self, answer: Settings) -> tuple[int, int]:
+        return len(self.tokenizer.encode(answer["text"])), 0
+
     def vocabularies(self, model: Any) -> list[Vocabulary]:
         return [Vocabulary(model, words_of_ids(self.tokenizer), "text")]
 

@@ -22,6 +22,15 @@ from test_native_laws import assert_steps_agree, model_of
 assert_steps_agree(model_of("lstm", {}))
 assert_steps_agree(model_of("attention", {"num_heads": 3, "positions": "rotary", "context": 4}))
 """
+ROWS = """
+from test_row_laws import assert_company_changes_nothing, compiled, model_of
+for weights in ("fp32", "int8"):
+    for settings in ({"hidden_size": 40}, {"hidden_size": 144}):
+        model = model_of("lstm", {}, **settings)
+        assert_company_changes_nothing(compiled(model, weights), model.initial_state(1), 2, seed=1)
+model = model_of("attention", {"num_heads": 3, "context": 4})
+assert_company_changes_nothing(compiled(model, "fp32"), model.initial_state(1), 2, seed=2)
+"""
 TABLES = """
 import torch
 from test_ngram_tables import HOSTILE, MODEL, VOCABULARY, hostile
@@ -61,7 +70,7 @@ def run(code: str, variables=VARIABLES):
     return run_python("-c", PATHS + code, cwd=ROOT, env={**variables, "PYTHONPATH": str(ROOT)})
 
 
-@pytest.mark.parametrize("code", [STEPS, TABLES], ids=["steps", "unchecked tables of n-grams"])
+@pytest.mark.parametrize("code", [STEPS, ROWS, TABLES], ids=["steps", "rows", "unchecked tables of n-grams"])
 def test_compiled_code_stays_inside_its_arrays(code):
     """Catches: a log-probability written to where a key says, though the keys are not sorted."""
     ended = run(code)

@@ -90,9 +90,14 @@ class SlidingWindow(NamedTuple):
     added: int  # new positions per step
     shape: tuple[int, ...]  # of the whole strip
 
-    def allocate(self, dtype: torch.dtype) -> Tensor:
-        """Memory for the header and the strip; the start is 0."""
-        return torch.zeros(HEADER + math.prod(self.shape) * dtype.itemsize, dtype=torch.uint8)
+    def bytes(self, dtype: torch.dtype) -> int:
+        """Size of the header and the strip."""
+        return HEADER + math.prod(self.shape) * dtype.itemsize
+
+    @staticmethod
+    def reset(strip: Tensor) -> None:
+        """Moves the start to 0."""
+        strip[:HEADER].zero_()
 
     def view(self, strip: Tensor, dtype: torch.dtype) -> Tensor:
         """The state: a view of the current window."""

@@ -9,7 +9,7 @@ dropped at the end). A reduction over the last axes is computed in the nest of i
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -67,11 +67,24 @@ class Call:
     only_fills: Buffer | None  # the call is dead if nothing reads this buffer
 
 
+class Product(NamedTuple):
+    """A matrix product with a constant packed matrix, computed for all rows of a batch at once (products.h)."""
+
+    kernel: str
+    matrix: str
+    x: str
+    bias: str
+    y: str
+    inner: int
+    columns: int
+
+
 class LoopFuser:
-    """Collects the body of a program: fused loop nests, and calls of kernels between them."""
+    """Collects the body of a program: fused loop nests, and calls of kernels and matrix products between them."""
 
     def __init__(self) -> None:
-        self.parts: list[LoopNest | Call] = []
+        self.parts: list[LoopNest | Call | Product] = []
+        self.divided = 0  # parts before this one are not fused with later ones
         self.scratch: list[Buffer] = []
         self.live: set[Buffer] = set()  # buffers that are read from memory
         self.count = 0
@@ -87,6 +100,15 @@ class LoopFuser:
         self.parts.append(call)
         if only_fills is None:
             self.live.update(call.reads)
+
+    def product(self, product: Product, reads: list[Value]) -> None:
+        self.parts.append(product)
+        self.live.update(value.buffer for value in reads)
+
+    def divide(self) -> int:
+        """Ends fusion with all parts so far; returns their number."""
+        self.divided = len(self.parts)
+        return self.divided
 
     def mark_live(self) -> None:
         """Dead-code elimination of calls, once all readers are known."""
@@ -161,14 +183,11 @@ class LoopFuser:
             target = target._replace(layout=target.layout.view(shape))
         return target
 
-    def text(self) -> str:
-        lines = []
-        for part in self.parts:
-            if isinstance(part, LoopNest):
-                lines.append(part.text(self.live))
-            elif part.only_fills is None or part.only_fills in self.live:
-                lines.append(part.text)
-        return "\n".join(lines)
+    def text(self, part: LoopNest | Call) -> str:
+        """C; empty if nothing reads what it computes."""
+        if isinstance(part, LoopNest):
+            return part.text(self.live)
+        return part.text if part.only_fills is None or part.only_fills in self.live else ""
 
     def _variable(self) -> str:
         self.count += 1
@@ -179,7 +198,7 @@ class LoopFuser:
     ) -> tuple[LoopNest, list[str]]:
         """The nest for a new statement, and the expressions with which it reads its inputs."""
         elements = [(value.element(variables), value.buffer) for value in inputs]
-        last = self.parts[-1] if self.parts else None
+        last = self.parts[-1] if len(self.parts) > self.divided else None
         if isinstance(last, LoopNest) and last.can_fuse(sizes, depth, elements):
             nest = last
         else:

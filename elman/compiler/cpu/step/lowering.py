@@ -1,4 +1,4 @@
-"""Lowers a traced step to one C++ function.
+"""Lowers a traced step to a C++ program (program.py).
 
 graph --constant folding--> nodes that depend on weights alone: computed once, by torch
       --AtenLowering------> fused loop nests and kernel calls (LoopFuser) over buffers in four memories:
@@ -15,9 +15,8 @@ from elman.compiler.cpu.build import c_type
 from elman.compiler.cpu.step.aten import AtenLowering
 from elman.compiler.cpu.step.buffers import Buffer, SlidingWindow, Value, find_windows
 from elman.compiler.cpu.step.loops import LoopFuser
+from elman.compiler.cpu.step.program import of_rows, pointer
 from elman.compiler.errors import CannotCompile
-
-ALIGNMENT = 64  # bytes: a cache line, an AVX-512 register
 
 
 class Weight(NamedTuple):
@@ -42,80 +41,96 @@ class LoweredStep(NamedTuple):
 
 def lower(graph: fx.Graph, parameters: int, weights: str = "fp32") -> LoweredStep:
     """Lowers a graph with inputs (parameters, input, state) and outputs (logits or a layer's output, next state)."""
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    constant = _constants(graph, set(inputs[parameters:]))
-    fuser = LoopFuser()
-    lowering = AtenLowering(fuser, weights)
-    plain: dict[Buffer, fx.Node] = {}
-    values: dict[fx.Node, Any] = {}
-
-    def value_of(node: fx.Node) -> Any:
-        if node not in values:
-            assert node in constant, f"{node} is not computed yet"
-            buffer = Buffer(f"w{len(plain)}", "weights", node.meta["val"].numel(), node.meta["val"].dtype)
-            plain[buffer] = node
-            values[node] = Value.contiguous(buffer, node.meta["val"].shape)
-        return values[node]
-
-    input, *state = inputs[parameters:]
-    (results,) = (node.args[0] for node in graph.nodes if node.op == "output")
-    _check_state(state, results[1:])
-    appends = find_windows(state, results[1:])
-    windows = {node.all_input_nodes[0]: window for node, window in appends.items()}
-    for number, node in enumerate([input, *state]):
-        value = node.meta["val"]
-        shape = windows[node].shape if node in windows else value.shape
-        buffer = Buffer(f"s{number}", "given" if node is input else "state", math.prod(shape), value.dtype)
-        values[node] = Value.contiguous(buffer, shape)
-    for node in graph.nodes:
-        if node.op != "call_function" or node in constant:
-            continue
-        arguments = fx.node.map_arg(node.args, value_of)
-        if node.target.__name__ == "getitem":
-            values[node] = arguments[0][arguments[1]]
-        elif node in appends:
-            values[node] = lowering.append(arguments[0], appends[node])
-        else:
-            values[node] = lowering.lower(node, arguments, fx.node.map_arg(node.kwargs, value_of))
-    in_place = [False, *(node in windows for node in state)]
-    outputs = [None if done else value_of(node) for node, done in zip(results, in_place, strict=True)]
-    destinations = _write_outputs(fuser, outputs)
-    fuser.mark_live()
-
-    used = [(buffer, node) for buffer, node in plain.items() if buffer in fuser.live]
-    constants = [Weight(node, values[node].layout, "plain") for _, node in used]
-    packs = [Weight(plain[matrix.buffer], matrix.layout, format) for matrix, format in lowering.packed]
-    pointers = [_pointer(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
-    pointers += [f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))]
-    pointers += [_pointer(values[input].buffer, "given")]
-    for n, node in enumerate(state):
-        memory, buffer = f"state[{n}]", values[node].buffer
-        memory = windows[node].pointer(c_type(buffer.dtype), memory) if node in windows else memory
-        pointers.append(_pointer(buffer, memory))
-    pointers += [_pointer(value.buffer, memory) for memory, value in destinations.items()]
-    scratch = 0
-    for buffer in fuser.scratch:
-        if buffer not in {value.buffer for value in destinations.values()}:
-            pointers.append(_pointer(buffer, f"(scratch + {scratch})"))
-            scratch += -(-buffer.size * buffer.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-    body = "\n".join(["const FlushDenormals flush;", *pointers, fuser.text()])
-    return LoweredStep(
-        source=f"{SIGNATURE} {{\n{body}\n}}\n",
-        scratch=scratch,
-        weights=constants + packs,
-        constants=[node for node in graph.nodes if node in constant],
-        parameters=inputs[:parameters],
-        state=[node.meta["val"] for node in state],
-        windows={number: windows[node] for number, node in enumerate(state) if node in windows},
-        input=input.meta["val"],
-        output=results[0].meta["val"],
-    )
+    return _StepLowering(graph, parameters, weights).program()
 
 
-SIGNATURE = (
-    'extern "C" void step(const void* const* weights, char* scratch, const void* given, '
-    "const void* const* state, void* const* next, void* output)"
-)
+class _StepLowering:
+    def __init__(self, graph: fx.Graph, parameters: int, weights: str):
+        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        self.parameters, (self.input, *self.state) = inputs[:parameters], inputs[parameters:]
+        (results,) = (node.args[0] for node in graph.nodes if node.op == "output")
+        self.output, following = results[0], results[1:]
+        self.constant = _constants(graph, set(inputs[parameters:]))
+        self.graph, self.following = graph, following
+        self.fuser = LoopFuser()
+        self.aten = AtenLowering(self.fuser, weights)
+        self.plain: dict[Buffer, fx.Node] = {}  # constants that are read as they are
+        self.values: dict[fx.Node, Any] = {}
+        _check_state(self.state, following)
+        self.appends = find_windows(self.state, following)
+        self.windows = {node.all_input_nodes[0]: window for node, window in self.appends.items()}
+
+    def program(self) -> LoweredStep:
+        for number, node in enumerate([self.input, *self.state]):
+            value = node.meta["val"]
+            shape = self.windows[node].shape if node in self.windows else value.shape
+            buffer = Buffer(f"s{number}", "given" if node is self.input else "state", math.prod(shape), value.dtype)
+            self.values[node] = Value.contiguous(buffer, shape)
+        needed = _ancestors(self.following)
+        computed = [node for node in self.graph.nodes if node.op == "call_function" and node not in self.constant]
+        written: dict[str, Value] = {}  # by its memory
+        self.lower_nodes([node for node in computed if node in needed])
+        for number, node in enumerate(self.following):
+            if self.state[number] not in self.windows:
+                written[f"row.next[{number}]"] = _write(self.fuser, self.value_of(node), written)
+        divided = self.fuser.divide()
+        self.lower_nodes([node for node in computed if node not in needed])
+        written["row.output"] = _write(self.fuser, self.value_of(self.output), written)
+        self.fuser.mark_live()
+
+        used = [(buffer, node) for buffer, node in self.plain.items() if buffer in self.fuser.live]
+        constants = [Weight(node, self.values[node].layout, "plain") for _, node in used]
+        packs = [Weight(self.plain[matrix.buffer], matrix.layout, format) for matrix, format in self.aten.packed]
+        places = [(buffer, f"weights[{n}]") for n, (buffer, _) in enumerate(used)]
+        places += [(value.buffer, memory) for memory, value in written.items()]
+        opening = self.window_addresses(places)
+        pointers = {buffer.name: pointer(buffer, memory) for buffer, memory in places}
+        pointers |= {f"p{n}": f"const void* __restrict p{n} = weights[{len(used) + n}];" for n in range(len(packs))}
+        source, scratch = of_rows(self.fuser, divided, opening, pointers)
+        return LoweredStep(
+            source=source,
+            scratch=scratch,
+            weights=constants + packs,
+            constants=[node for node in self.graph.nodes if node in self.constant],
+            parameters=self.parameters,
+            state=[node.meta["val"] for node in self.state],
+            windows={number: self.windows[node] for number, node in enumerate(self.state) if node in self.windows},
+            input=self.input.meta["val"],
+            output=self.output.meta["val"],
+        )
+
+    def value_of(self, node: fx.Node) -> Any:
+        if node not in self.values:
+            assert node in self.constant, f"{node} is not computed yet"
+            buffer = Buffer(f"w{len(self.plain)}", "weights", node.meta["val"].numel(), node.meta["val"].dtype)
+            self.plain[buffer] = node
+            self.values[node] = Value.contiguous(buffer, node.meta["val"].shape)
+        return self.values[node]
+
+    def lower_nodes(self, nodes: list[fx.Node]) -> None:
+        for node in nodes:
+            arguments: Any = fx.node.map_arg(node.args, self.value_of)
+            if node.target.__name__ == "getitem":  # type: ignore[union-attr]
+                self.values[node] = arguments[0][arguments[1]]
+            elif node in self.appends:
+                self.values[node] = self.aten.append(arguments[0], self.appends[node])
+            else:
+                keywords: Any = fx.node.map_arg(node.kwargs, self.value_of)
+                self.values[node] = self.aten.lower(node, arguments, keywords)
+
+    def window_addresses(self, places: list[tuple[Buffer, str]]) -> list[str]:
+        """Adds the memory of the input and the state. Windows move once per step; the lines that do it, and keep their
+        addresses in scratch memory."""
+        places.append((self.values[self.input].buffer, "row.given"))
+        lines: list[str] = []
+        for number, node in enumerate(self.state):
+            memory, buffer = f"row.state[{number}]", self.values[node].buffer
+            if node in self.windows:
+                kept = f"((void**)row.scratch)[{len(lines)}]"
+                lines.append(f"{kept} = {self.windows[node].pointer(c_type(buffer.dtype), memory)};")
+                memory = kept
+            places.append((buffer, memory))
+        return lines
 
 
 def _constants(graph: fx.Graph, changing: set[fx.Node]) -> set[fx.Node]:
@@ -131,6 +146,18 @@ def _constants(graph: fx.Graph, changing: set[fx.Node]) -> set[fx.Node]:
     return found
 
 
+def _ancestors(nodes: list[fx.Node]) -> set[fx.Node]:
+    """All nodes that these depend on, and these."""
+    found: set[fx.Node] = set()
+    open_nodes = list(nodes)
+    while open_nodes:
+        node = open_nodes.pop()
+        if node not in found:
+            found.add(node)
+            open_nodes += node.all_input_nodes
+    return found
+
+
 def _check_state(state: list[fx.Node], following: list[Any]) -> None:
     """The next state must have the shapes and dtypes of the state, whose memory it takes."""
     if len(state) != len(following):
@@ -141,24 +168,12 @@ def _check_state(state: list[fx.Node], following: list[Any]) -> None:
             raise CannotCompile(f"part {number} of the state is {before}, and {after} after a step")
 
 
-def _write_outputs(fuser: LoopFuser, outputs: list[Any]) -> dict[str, Value]:
-    """The value at each destination: the result itself if its scratch buffer can be placed there, else a copy."""
-    destinations: dict[str, Value] = {}
-    taken: set[Buffer] = set()
-    for number, value in enumerate(outputs):
-        if value is None:
-            continue
-        memory = f"next[{number - 1}]" if number else "output"
-        if value.buffer.memory != "scratch" or value.buffer in taken or not value.fills_its_buffer:
-            destinations[memory] = fuser.temporary(value.shape, value.dtype)
-            fuser.assign("{0}", value.dtype, [value], destinations[memory])
-        else:
-            destinations[memory] = value
-        taken.add(destinations[memory].buffer)
-    fuser.live |= taken
-    return destinations
-
-
-def _pointer(buffer: Buffer, memory: str) -> str:
-    c_dtype = c_type(buffer.dtype)
-    return f"{c_dtype}* __restrict {buffer.name} = ({c_dtype}*){memory};"
+def _write(fuser: LoopFuser, value: Value, written: dict[str, Value]) -> Value:
+    """The value of a result: itself if its scratch buffer can be placed at the destination, else a copy."""
+    taken = {other.buffer for other in written.values()}
+    if value.buffer.memory != "scratch" or value.buffer in taken or not value.fills_its_buffer:
+        copy = fuser.temporary(value.shape, value.dtype)
+        fuser.assign("{0}", value.dtype, [value], copy)
+        value = copy
+    fuser.live.add(value.buffer)
+    return value

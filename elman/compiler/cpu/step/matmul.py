@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elman.compiler.cpu.step.buffers import Buffer, Value
-from elman.compiler.cpu.step.loops import LoopFuser
+from elman.compiler.cpu.step.loops import LoopFuser, Product
 from elman.compiler.errors import CannotCompile
 
-LANES, GAP = 16, 2  # columns of a panel, and unused rows behind it, as in kernels.h
+LANES, GAP = 16, 2  # columns of a panel, and unused rows behind it, as in products.h
 MIN_INT8 = 2**14  # elements; a smaller matrix gains nothing from 8 bits, and its rounding errors weigh more
 QUANTISED_HEADER = 64  # bytes before a quantised vector: its scale and zero point
 
@@ -47,8 +47,8 @@ class MatmulOps:
             if bias is not None:
                 reads.append(bias)
                 added = (bias if len(bias.shape) == 1 else bias._replace(layout=bias.layout[row])).pointer()
-            call = f"gemv_{format}({name}, {reads[0].pointer()}, {added}, {y.pointer()}, {inner}, {columns});"
-            self.fuser.call(call, reads)
+            places = reads[0].pointer(), added, y.pointer()
+            self.fuser.product(Product(f"gemm_{format}", name, *places, inner, columns), reads)
         return target
 
     def lower_addmm(self, bias: Value, a: Value, b: Value) -> Value:
@@ -113,7 +113,7 @@ class MatmulOps:
             for row in range(rows):
                 x, y = (value._replace(layout=value.layout[n, row]) for value in (a, target))
                 x = x if format == "fp32" else self._quantise(x)
-                call = f"gemv_{format}({matrix}, {x.pointer()}, nullptr, {y.pointer()}, {inner}, {columns});"
+                call = f"gemv(gemm_{format}, {matrix}, {x.pointer()}, {y.pointer()}, {inner}, {columns});"
                 self.fuser.call(call, [x, index])
         return target
 
@@ -141,7 +141,7 @@ class MatmulOps:
 
 
 def pack(matrix: Tensor, format: str) -> Tensor:
-    """The bytes of a matrix (inner, columns) for `gemv_fp32` or `gemv_int8`; of several matrices, one after another."""
+    """The bytes of a matrix (inner, columns) for `gemm_fp32` or `gemm_int8`; of several matrices, one after another."""
     if matrix.dim() > 2:
         return torch.cat([pack(part, format) for part in matrix])
     matrix = F.pad(matrix, (0, -matrix.shape[1] % LANES))

@@ -1,15 +1,22 @@
-// The sampling loop: logits to tokens by the rules of elman.generation.sampling. Needs kernels.h.
+// Sampling: logits to tokens by the rules of elman.generation.sampling. Needs products.h.
 #include <functional>
 #include <vector>
 
-typedef void (*Step)(
-    const void* const* weights, char* scratch, const void* given, const void* const* state, void* const* next,
-    void* output);
+typedef void (*Step)(const void* const* weights, Row* const* rows, int64_t count, int64_t outputs);
 
 extern "C" {
 struct Rules {
     int64_t vocab, top_k, window, end, start, stops, excluded;
-    double temperature, top_p, penalty;
+    double temperature, top_p, penalty, min_p, presence, frequency;
+    int64_t biases;
+    const int64_t* biased;  // tokens
+    const double* bias;
+};
+
+// What the penalties know of a row's text.
+struct History {
+    int64_t* recent;  // the last `window` tokens, prompt included; -1 is none
+    int32_t* counts;  // of each token that was generated; null without presence and frequency penalty
 };
 }
 
@@ -93,73 +100,104 @@ int64_t draw(const float* weights, int64_t size, double quantile) {
 
 // The maximum. NaNs are skipped; the sum of exponentials detects them.
 float top_of(const float* values, int64_t size) {
-    Floats most[4] = {};
-    for (int64_t part = 0; part < 4; ++part) most[part] -= INFINITY;  // not by reference: it would claim alignment
+    typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+    Lanes most[4] = {};
+    for (Lanes& part : most) part -= INFINITY;
     int64_t n = 0;
     for (; n + 4 * LANES <= size; n += 4 * LANES)
         for (int64_t part = 0; part < 4; ++part) {
-            const Floats here = *(const Floats*)(values + n + part * LANES);
+            const Lanes here = *(const Lanes*)(values + n + part * LANES);
             most[part] = here > most[part] ? here : most[part];
         }
     float top = -INFINITY;
     for (; n < size; ++n) top = values[n] > top ? values[n] : top;
-    for (int64_t part = 0; part < 4; ++part)
-        for (int64_t lane = 0; lane < LANES; ++lane) top = most[part][lane] > top ? most[part][lane] : top;
+    for (const Lanes& part : most)
+        for (int64_t lane = 0; lane < LANES; ++lane) top = part[lane] > top ? part[lane] : top;
     return top;
+}
+
+// exp((x - top) · factor); the arrays do not overlap, else compilers would not vectorise it.
+void exponentials(const float* __restrict x, int64_t size, float top, double factor, float* __restrict y) {
+    if (factor == 1)
+        for (int64_t n = 0; n < size; ++n) y[n] = exponential(x[n] - top);
+    else
+        for (int64_t n = 0; n < size; ++n) y[n] = exponential((float)((x[n] - top) * factor));
 }
 
 // Softmax without division: exp(logits - max) goes to `work`; returns its sum, and the maximum in `most`.
 double weigh(const float* logits, int64_t vocab, float* work, float& most) {
-    most = top_of(logits, vocab);
-    for (int64_t n = 0; n < vocab; ++n) work[n] = exponential(logits[n] - most);
+    const float top = most = top_of(logits, vocab);
+    exponentials(logits, vocab, top, 1, work);
     return total(work, vocab);
 }
 
+// The logits after exclusion, penalties and bias; `target` is memory for them, which is not used if nothing changes.
+const float* shape(const float* logits, const Rules& rules, const History& history, float* target) {
+    const bool counted = history.counts && (rules.presence != 0 || rules.frequency != 0);
+    if (rules.penalty == 1 && rules.excluded < 0 && !counted && !rules.biases) return logits;
+    std::copy(logits, logits + rules.vocab, target);
+    for (int64_t n = 0; rules.penalty != 1 && n < rules.window; ++n) {
+        const int64_t token = history.recent[n];
+        if (token >= 0 && token < rules.vocab)
+            target[token] = (float)(logits[token] > 0 ? logits[token] / rules.penalty : logits[token] * rules.penalty);
+    }
+    for (int64_t n = 0; counted && n < rules.vocab; ++n)
+        target[n] -= (float)(history.counts[n] * rules.frequency + (history.counts[n] > 0) * rules.presence);
+    for (int64_t n = 0; n < rules.biases; ++n) target[rules.biased[n]] += (float)rules.bias[n];
+    if (rules.excluded >= 0) target[rules.excluded] = -INFINITY;
+    return target;
+}
+
+// Zeroes the weights of tokens with less than `share` of the probability of the most probable one.
+void keep_min_p(float* weights, const float* scores, int64_t vocab, float top, double inverse, double share) {
+    const double least = std::log(share) - ROUNDING;
+    for (int64_t n = 0; n < vocab; ++n)
+        if (((double)scores[n] - top) * inverse < least) weights[n] = 0;
+}
+
 // Samples the next token, or -1 if the logits are not finite. `work` has room for the vocabulary twice.
-int64_t choose(const float* logits, const Rules& rules, const int64_t* recent, double uniform, float* work, double* log_prob) {
+int64_t choose(
+    const float* logits, const Rules& rules, const History& history, double uniform, float* work, double* log_prob) {
     const int64_t vocab = rules.vocab;
-    float* shaped = work + vocab;
     float most;
     const double all = weigh(logits, vocab, work, most);
     if (!std::isfinite(all) || !(all > 0)) return -1;
-    const bool penalized = rules.penalty != 1, changed = penalized || rules.excluded >= 0;
-    if (changed) {
-        std::copy(logits, logits + vocab, shaped);
-        for (int64_t n = 0; penalized && n < rules.window; ++n) {
-            const int64_t token = recent[n];
-            if (token >= 0 && token < vocab)
-                shaped[token] = (float)(logits[token] > 0 ? logits[token] / rules.penalty : logits[token] * rules.penalty);
-        }
-        if (rules.excluded >= 0) shaped[rules.excluded] = -INFINITY;
-    }
-    const float* scores = changed ? shaped : logits;
+    const float* scores = shape(logits, rules, history, work + vocab);
+    const bool changed = scores != logits;
+    const float top = changed ? top_of(scores, vocab) : most;
     int64_t token;
     if (rules.temperature == 0) {
-        token = std::max_element(scores, scores + vocab) - scores;
+        token = std::find(scores, scores + vocab, top) - scores;
     } else {
-        if (changed || rules.temperature != 1) {
-            const float top = top_of(scores, vocab);
-            const double inverse = 1 / rules.temperature;
-            for (int64_t n = 0; n < vocab; ++n) work[n] = exponential((float)((scores[n] - top) * inverse));
-        }
+        const double inverse = 1 / rules.temperature;
+        if (changed || rules.temperature != 1) exponentials(scores, vocab, top, inverse, work);
         if (rules.top_k > 0 && rules.top_k < vocab) keep(work, vocab, largest(work, vocab, rules.top_k).back(), rules.top_k);
         if (rules.top_p < 1) keep_nucleus(work, vocab, rules.top_p);
+        if (rules.min_p > 0) keep_min_p(work, scores, vocab, top, inverse, rules.min_p);
         token = draw(work, vocab, uniform);
     }
     *log_prob = (double)logits[token] - ((double)most + std::log(all));
     return token;
 }
 
+void remember(const History& history, const Rules& rules, int64_t token) {
+    if (history.recent) {
+        std::copy(history.recent + 1, history.recent + rules.window, history.recent);
+        history.recent[rules.window - 1] = token;
+    }
+    if (history.counts) ++history.counts[token];
+}
+
 }  // namespace
 
-// Samples up to `count` tokens, with a step after each (not after the last if `final`); `state` and `next` are swapped at
-// each step. Returns how many were sampled: fewer at the end of the text, or if logits are not finite (log_probs NaN).
+// Samples up to `count` tokens, with a step after each (not after the last if `final`). Returns how many were sampled:
+// fewer at the end of the text, or if logits are not finite (log_probs NaN).
 extern "C" int64_t run(
-    Step step, const void* const* weights, char* scratch, void* const* state, void* const* next, float* logits, const Rules* rules,
-    const double* uniforms, int64_t* recent, float* work, int64_t count, int64_t final, int64_t* tokens,
-    double* log_probs) {
+    Step step, const void* const* weights, Row* row, const Rules* rules, const History* history, const double* uniforms, float* work,
+    int64_t count, int64_t final, int64_t* tokens, double* log_probs) {
+    const float* logits = (const float*)row->output;
     for (int64_t n = 0; n < count; ++n) {
-        const int64_t token = choose(logits, *rules, recent, uniforms[n], work, log_probs + n);
+        const int64_t token = choose(logits, *rules, *history, uniforms[n], work, log_probs + n);
         if (token < 0) {
             log_probs[n] = NAN;
             return n;
@@ -167,22 +205,21 @@ extern "C" int64_t run(
         tokens[n] = token;
         if (rules->stops && token == rules->end) return n + 1;
         if (final && n + 1 == count) return count;
-        std::copy(recent + 1, recent + rules->window, recent);
-        recent[rules->window - 1] = token;
-        const int64_t input = token == rules->end ? rules->start : token;
-        step(weights, scratch, &input, state, next, logits);
-        std::swap(state, next);
+        remember(*history, *rules, token);
+        *(int64_t*)row->given = token == rules->end ? rules->start : token;
+        step(weights, &row, 1, 1);
     }
     return count;
 }
 
 // Teacher forcing: steps through `inputs`; nats[n] = -log p(targets[n] | inputs up to n).
 extern "C" void follow(
-    Step step, const void* const* weights, char* scratch, void* const* state, void* const* next, float* logits, int64_t vocab,
-    const int64_t* inputs, const int64_t* targets, float* work, int64_t count, double* nats) {
+    Step step, const void* const* weights, Row* row, int64_t vocab, const int64_t* inputs, const int64_t* targets, float* work,
+    int64_t count, double* nats) {
+    const float* logits = (const float*)row->output;
     for (int64_t n = 0; n < count; ++n) {
-        step(weights, scratch, inputs + n, state, next, logits);
-        std::swap(state, next);
+        *(int64_t*)row->given = inputs[n];
+        step(weights, &row, 1, 1);
         float most;
         const double all = weigh(logits, vocab, work, most);
         nats[n] = (double)most + std::log(all) - (double)logits[targets[n]];

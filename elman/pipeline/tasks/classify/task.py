@@ -40,6 +40,7 @@ class Classify(TextTask):
     measures = (Measure("accuracy", False, "of the labels right", percent=True),)
     shown_scores = ("loss", "accuracy", "baseline_accuracy", "macro_f1")
     can_calibrate = can_abstain = True
+    endpoint, gives_probabilities = "classify", True
     cost_note = f"A classifier generates no text. {TextTask.cost_note}"
 
     @property
@@ -142,6 +143,20 @@ class Classify(TextTask):
         if "probabilities" in answer:
             parts += [f"{name}={chance:.4f}" for name, chance in answer["probabilities"].items() if chance is not None]
         return "\t".join([*parts, answer["text"]])
+
+    def served(self, answer: Settings) -> Settings:
+        """In the form of vLLM; of several labels, `label` is the likeliest, `labels` are those above the threshold."""
+        found = super().served(answer)
+        chances = found.pop("probabilities", None)
+        if chances is None:
+            return found
+        probs = list(chances.values())
+        if self.labels.several:
+            found["label"] = None if None in probs else max(chances, key=chances.__getitem__)
+        return found | {"probs": probs, "num_classes": len(probs)}
+
+    def served_facts(self) -> Settings:
+        return {"classes": list(self.labels.names)}
 
     def inspect(self, model: Any, text: str, recipe: "Recipe", target: str | None = None) -> InspectedText:
         return inspect_classifier(model, *self.tokens(text), self.labels.names)

@@ -55,7 +55,7 @@ class LanguageModelling(StreamTask):
 
     models, default_model, default_tokenizer = MODELS, "stack", "character"
     synthetic = provides_body = races_stacks = True
-    shortest_text = ""
+    shortest_text = endpoint = ""
     race_tokens = 400_000
     race_training: ClassVar[Settings] = {"batch_size": 16, "learning_rate": 4e-3}  # high, because a race has few steps
     entrants: ClassVar[tuple[str, ...]] = (
@@ -203,6 +203,9 @@ class LanguageModelling(StreamTask):
         chances, ids = logits.float().softmax(-1).topk(min(TOP, logits.shape[-1]))
         pairs = zip(ids.tolist(), chances.tolist(), strict=True)
         return [{"token": self.tokenizer.token(id), "id": id, "probability": chance} for id, chance in pairs]
+
+    def count_tokens(self, answer: Settings) -> tuple[int, int]:
+        return len(self.tokenizer.encode(answer["text"])), len(answer.get("gaps", ()))
 
     def answer_columns(self, answer: Settings) -> Settings:
         if "filled" in answer:

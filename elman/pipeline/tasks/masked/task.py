@@ -16,6 +16,7 @@ class MaskedModelling(LanguageModelling):
 
     default_model, implied_by = "masked", ("masked",)
     races_stacks = False
+    endpoint = "fill"
     entrants = ("gru", "lstm", "attention")
     measures = (Measure("loss", True, "nats per hidden token"),)
     cost_note = (

@@ -143,6 +143,7 @@ class Regress(TextTask):
     corpus_class, Target, saved_files = NumberCorpus, TargetScale, ("tokenizer.json", "scale.json")
     metrics = ("mse", "mae", "pearson", "spearman", "r2")
     has_probabilities = False
+    endpoint = "regress"
     measures = (Measure("mse", True, "mean squared error"),)
     shown_scores = ("mse", "mae", "pearson", "spearman", "r2", "baseline_mse")
     paired_measure = table_measure = "mse"

@@ -86,6 +86,7 @@ class Tag(ExampleTask):
     metrics = ("accuracy", "precision", "recall", "f1")
     starts_from = True
     inputs = ("text", "words")
+    endpoint = "tag"
     saved_files = ("words.json", "tags.json")
     unit, by = "sentences", ("words",)
     race_unit = "words"
@@ -285,6 +286,13 @@ class Tag(ExampleTask):
     def answer_columns(self, answer: Settings) -> Settings:
         found = {name: value for name, value in answer.items() if name != "probabilities"}
         return {**found, "probability": self._of_tags(answer)} if "probabilities" in answer else found
+
+    def served(self, answer: Settings) -> Settings:
+        """With its words, which a raw sentence was split into."""
+        return {"words": answer["words"], **super().served(answer)}
+
+    def count_tokens(self, answer: Settings) -> tuple[int, int]:
+        return len(answer["words"]), 0
 
     def format(self, answer: Settings) -> str:
         """Columns, as they are read, with a blank line after each sentence."""

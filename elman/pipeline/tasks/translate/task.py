@@ -65,6 +65,7 @@ class Translate(TranslationScores):
     )  # fmt: skip
     has_targets = searches = synthetic = starts_from = True
     inputs = ("source", "text")
+    endpoint = "translate"
     saved_files = ("source.json", "target.json")
     unit, by = "pairs", ("source", "target")
     race_unit = "target tokens"
@@ -258,6 +259,12 @@ class Translate(TranslationScores):
 
     def answer_columns(self, answer: Settings) -> Settings:
         return super().answer_columns({name: value for name, value in answer.items() if name != "number"})
+
+    def served(self, answer: Settings) -> Settings:
+        return {name: value for name, value in super().served(answer).items() if name != "number"}
+
+    def count_tokens(self, answer: Settings) -> tuple[int, int]:
+        return len(self.source.encode(answer["source"])), len(self.target.encode(answer["target"]))
 
     def format(self, answer: Settings) -> str:
         if "candidates" in answer:

@@ -1,0 +1,1 @@
+"""Throughput and latency of `elman serve` under streams of completions, beside peers."""

@@ -1,0 +1,1 @@
+"""Routes, one module for each family of them."""

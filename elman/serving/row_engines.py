@@ -1,0 +1,73 @@
+"""Chooses what computes the rows of a model: compiled steps on a CPU, or torch."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from elman.compiler.cpu.step import CompiledStep, RowRunner
+from elman.errors import ConfigError, ElmanError
+from elman.evaluation.inference_mode import inference_mode
+from elman.generation.engine import find_engine, rules_of
+from elman.generation.sampling import GenerationConfig, invalid_logits
+from elman.serving.rows import Choice, Draw, Feed, Rows, Rule, TorchRows
+from elman.serving.settings import ServeConfig
+from elman.shapes import State
+
+
+def rows_for(model: Any, config: ServeConfig) -> Rows:
+    """The fastest engine that can run the model."""
+    settings = GenerationConfig.make({"engine": "native", "weights": config.weights})
+    try:
+        with inference_mode(model):
+            engine = find_engine(model, settings)
+    except ConfigError as problem:
+        rows = TorchRows(model)
+        rows.name = f"{rows.name}: {problem}"
+        return rows
+    assert engine.program is not None, "a native engine has a program"
+    return CompiledRows(engine.program, str(engine), config.threads or torch.get_num_threads())
+
+
+class CompiledRows(Rows):
+    """Compiled steps: the weights are read once for all rows, and threads divide the rows."""
+
+    def __init__(self, program: CompiledStep, name: str, threads: int):
+        self.name, self.runner = name, RowRunner(program, threads)
+        self.vocabulary = program.lowered.output.shape[-1]
+
+    def add(self, state: State, rule: Rule) -> int:
+        row = self.runner.add(state)
+        # texts end and begin in the scheduler: no rule has to know their marks
+        self.runner.set_rules(row, rules_of(rule.config, self.vocabulary, 0, 0, rule.excluded), rule.known)
+        return row
+
+    def remove(self, row: int) -> None:
+        self.runner.remove(row)
+
+    def state(self, row: int) -> State:
+        return self.runner.state(row)
+
+    def step(self, feeds: Sequence[Feed]) -> None:
+        rows, tokens, wanted = zip(*feeds, strict=True)
+        self.runner.step(rows, tokens, wanted)
+
+    def choose(self, draws: Sequence[Draw]) -> list[Choice | ElmanError]:
+        found: dict[int, Choice | ElmanError] = {}
+        kinds = sorted({(draw.top, draw.token is None) for draw in draws})  # usually one
+        for top, drawn in kinds:
+            same = [draw for draw in draws if (draw.top, draw.token is None) == (top, drawn)]
+            rows = [draw.row for draw in same]
+            if drawn:
+                choices = self.runner.sample(rows, [draw.uniform for draw in same], top)
+            else:
+                choices = self.runner.score(rows, [draw.token for draw in same if draw.token is not None], top)
+            for row, choice in zip(rows, choices, strict=True):
+                valid = choice.token >= 0 and math.isfinite(choice.log_prob)
+                found[row] = (
+                    Choice(choice.token, choice.log_prob, choice.top)
+                    if valid
+                    else invalid_logits(self.runner.logits(row), 0)
+                )
+        return [found[draw.row] for draw in draws]

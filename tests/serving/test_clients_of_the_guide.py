@@ -1,0 +1,52 @@
+"""The clients that docs/guides/deploy.md shows, asked of a server with models of these names."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import environment
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "deploy.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+CURL = [text for language, text in BLOCKS if language == "bash" and text.startswith("curl ")]
+PYTHON = [text for language, text in BLOCKS if language == "py"]
+NODE = [text for language, text in BLOCKS if language == "js"]
+GENERATES = "completions"
+
+
+@pytest.mark.slow
+def test_every_client_gets_an_answer(start, runs, tmp_path):
+    for name, own in (("classify", "classifier"), ("language-model", "story")):
+        shutil.copytree(runs[name], tmp_path / own)
+    server = start(tmp_path / "classifier", tmp_path / "story", "--port", 0).ready()
+    routes = server.ask("GET", "/openapi.json")[1].decode()
+    commands = [["bash", "-c", f"{text.strip()} --silent --fail"] for text in CURL]
+    commands += [[sys.executable, "-c", text] for text in PYTHON]
+    commands += [["node", "--input-type=module", "--eval", text] for text in NODE if shutil.which("node")]
+    assert CURL
+    assert PYTHON
+    assert NODE
+    for *command, text in commands:
+        shown = text.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
+        if GENERATES not in routes:  # the part on whole texts alone
+            shown = "\n".join(line for line in shown.splitlines() if GENERATES not in line)
+        done = subprocess.run(
+            [*command, shown], env={**environment(), "TOKEN": server.token}, cwd=tmp_path,
+            check=False, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert re.match(r"[ab]\n|\{", done.stdout), done.stdout
+    assert sorted(os.listdir(tmp_path / "classifier")) == sorted(os.listdir(runs["classify"]))
+
+
+def test_every_option_and_path_of_the_guide_exists():
+    from elman.serving.settings import ServeConfig
+
+    commands = re.findall(r"^elman serve .*$", GUIDE, re.MULTILINE)
+    assert len(commands) >= 2
+    for option in re.findall(r"--([\w-]+)", " ".join(commands)):
+        assert option.replace("-", "_") in ServeConfig.model_fields
