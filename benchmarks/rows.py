@@ -72,10 +72,14 @@ def variants(rows: int, threads: int) -> dict[str, Callable[[], Any]]:
             names = [f"s{layer}_{part}" for layer in range(LAYERS) for part in range(2)]
             feed = {name: np.zeros((1, rows, SIZE), np.float32) for name in names}
             feed["x"] = tokens.view(1, rows).numpy()
-            runs[f"onnxruntime {form}"] = lambda s=session, f=feed: [s.run(None, f) for _ in range(steps)]
+            runs[f"onnxruntime {form}"] = repeated(steps, session.run, None, feed)
     for form in WEIGHTS:
         runner = RowRunner(compile_step(model, form), threads)
         numbers = [runner.add(model.initial_state(1)) for _ in range(rows)]
         given = tokens.tolist()
-        runs[f"native {form}"] = lambda r=runner, n=numbers, g=given: [r.step(n, g) for _ in range(steps)]
+        runs[f"native {form}"] = repeated(steps, runner.step, numbers, given)
     return runs
+
+
+def repeated(times: int, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+    return lambda: [function(*arguments) for _ in range(times)]

@@ -247,8 +247,8 @@ def _tests_on_a_gpu() -> str:
 
 All tests that use a GPU, {len(found["files"])} files, in one process: training, evaluation, generation and races in any
 order, captured graphs, and every kernel against its reference. On {record["date"]}, on one {where["gpu"]} with torch
-{where["torch"]} and triton {where["triton"]}: **{found["passed"]} passed, {found["failed"]} failed**, {found["skipped"]} skipped
-({skipped}), in {found["seconds"]:,} s."""
+{where["torch"]} and triton {where["triton"]}: **{found["passed"]} passed, {found["failed"]} failed**,
+{found["skipped"]} skipped ({skipped}), in {found["seconds"]:,} s."""
 
 
 def _recipe() -> Iterator[str]:

@@ -24,7 +24,7 @@ import torch
 
 import elman
 from benchmarks.attack.attempts import forked_worker
-from benchmarks.attack.campaign import Campaign
+from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.kinds import left, without_clock, write_data
 from elman.comparison.workers import ForkingWorker
 from elman.jsonable import jsonable
@@ -33,7 +33,13 @@ from elman.pipeline.evaluate import evaluate_run
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # processes
 SECONDS = 300  # for a case, then it hangs
 TOLERANCE = 1e-4  # relative, of numbers on a GPU
-TRAINING = {"batch_size": 8, "sequence_length": 12, "max_steps": 12, "evaluate_every": 6, "log_every": 4}
+TRAINING: dict[str, float] = {
+    "batch_size": 8,
+    "sequence_length": 12,
+    "max_steps": 12,
+    "evaluate_every": 6,
+    "log_every": 4,
+}
 TRAINING |= {"learning_rate": 1e-3, "save_every": 6}
 STEPS_OF_KERNELS = 48  # fewer are left to cuDNN
 
@@ -159,7 +165,7 @@ def in_processes(work: Callable[..., Any], cases: Sequence[Sequence[Any]]) -> li
 
 
 def main() -> None:
-    campaign = Campaign("orders", __doc__, len(KINDS) * math.factorial(len(STEPS)), [*KINDS])
+    campaign = Campaign(parser("orders", __doc__, len(KINDS) * math.factorial(len(STEPS)), [*KINDS]).parse_args())
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tolerance = TOLERANCE if device == "cuda" else 0.0
     recipes = {kind: KINDS[kind].recipe(device) for kind in campaign.kinds}
@@ -172,7 +178,7 @@ def main() -> None:
         single = [(kind, name) for kind in recipes for name in STEPS]
         alone = in_processes(in_order, [(homes[kind], recipes[kind], [name]) for kind, name in single])
         expected = dict(zip(single, (found for [found] in _results(alone)), strict=True))
-        while campaign.more() and (wave := list(islice(cases, min(AT_ONCE, campaign.count - campaign.done)))):
+        while campaign.more() and (wave := list(islice(cases, min(AT_ONCE, campaign.count - campaign.cases)))):
             asked = [(homes[kind], recipes[kind], (*order, order[0])) for kind, order in wave]
             for (kind, order), found in zip(wave, in_processes(in_order, asked), strict=True):
                 right = [expected[kind, name] for name in (*order, order[0])]
