@@ -1,5 +1,6 @@
 """Starts a server: `elman serve RUN` and `elman.serve(model)`."""
 
+import shlex
 import socket
 import sys
 from collections.abc import Callable
@@ -78,7 +79,7 @@ def find_tokens(settings: ServeConfig) -> "tuple[Tokens | None, str]":
         return Tokens([token_of(token)]), token
     if not path.exists():
         write_token(path, token)
-    return read_tokens(path), f"$(head -n 1 {path})"
+    return read_tokens(path), f"$(grep -v '^#' {shlex.quote(str(path))} | head -n 1 | cut -d: -f2-)"
 
 
 def banner(address: str, token: str, pool: Any) -> list[str]:
@@ -90,5 +91,5 @@ def banner(address: str, token: str, pool: Any) -> list[str]:
     command = curl(address, routes_of(first)[0], first.id, bool(token))
     lines = [f"Serving {', '.join(pool.ids)} on {address}"]
     if token:
-        lines.append(f'TOKEN="{token}"' if token.startswith("$") else f"TOKEN={token}")
+        lines.append(f"TOKEN={token}")
     return [*lines, command]

@@ -103,16 +103,20 @@ def test_a_newer_checkpoint_is_served_without_losing_a_request(tmp_path, monkeyp
     gate = Gate().hold(monkeypatch, served.trained)
 
     async def reload_while_one_runs():
-        running = asyncio.create_task(ask.http.post("/classify", json={"input": "this is x"}, headers=BEARER))
+        body = {"input": "this is x"}
+        running = asyncio.create_task(ask.http.post("/classify", json=body, headers=BEARER))
         await asyncio.to_thread(gate.entered.wait, 60)
+        waiting = asyncio.create_task(ask.http.post("/classify", json=body, headers=BEARER))
+        while ask.pool.loads() != [("classify", 1, 1)]:
+            await asyncio.sleep(0.001)
         changed = await ask.pool.reload()
         new = await ask.http.post("/classify", json={"input": "this is x"}, headers=BEARER)
         gate.opened.set()
-        return changed, (await running).json()["data"], new.json()["data"]
+        return changed, [(await one).json().get("data") for one in (running, waiting)], new.json()["data"]
 
     changed, old, new = ask.run(reload_while_one_runs())
     assert changed == ["classify"]
-    assert old == before
+    assert old == [before] * 2
     assert new[0]["probs"] == pytest.approx(
         list(elman.load(run, "cpu").predict("this is x", probabilities=True)["probabilities"].values())
     )

@@ -162,6 +162,11 @@ def test_tokens_of_a_file_are_kept(start, runs, tmp_path):
     assert server.stop() == 0
     path.write_text(f"ann:{SECRET}\n")
     server = start(runs["classify"], "--port", 0, "--token-file", path).ready()
+    shown = server.out.read_text()
+    assert SECRET not in shown
+    *_, line, _ = shown.splitlines()
+    printed = subprocess.run(["bash", "-c", f"{line}; echo $TOKEN"], check=True, capture_output=True, text=True)
+    assert printed.stdout == f"{SECRET}\n"
     server.token = SECRET
     assert server.ask("GET", "/v1/models")[0] == 200
     assert server.ask("GET", "/v1/models", Authorization=f"Bearer {token}")[0] == 401
@@ -280,8 +285,8 @@ def test_a_slow_client_is_disconnected_and_holds_up_nobody(tight):
     for data in (b"", b"GET /health HTTP/1.1\r\nHost: h\r\n"):
         assert tight.raw(data).startswith(b"HTTP/1.1 408 ")
     host = b"Host: localhost:%d\r\nAuthorization: Bearer %s\r\n" % (tight.port, tight.token.encode())
-    post = b"POST /classify HTTP/1.1\r\n" + host + b"Content-Type: application/json\r\nContent-Length: 900\r\n\r\n"
-    refused = b"POST /none HTTP/1.1\r\n" + host + b"Content-Length: 900\r\nContent-Type: application/json\r\n\r\n"
+    post = b"POST /classify HTTP/1.1\r\n" + host + b"Content-Type: application/json\r\nContent-Length: 900000\r\n\r\n"
+    refused = b"POST /none HTTP/1.1\r\n" + host + b"Content-Length: 900000\r\nContent-Type: application/json\r\n\r\n"
     for begin in (b"", post, refused):
         with socket.create_connection(("127.0.0.1", tight.port), timeout=60) as connection:
             connection.sendall(begin)
