@@ -26,8 +26,18 @@ def generate(
         help="Nucleus sampling: from the most probable tokens that together reach this probability; 1 is off.",
         default=RECIPE,
     ),
+    min_p: float | None = option(
+        help="Excludes tokens with less than this share of the most probable one's probability; 0 is off.",
+        default=RECIPE,
+    ),
     repetition_penalty: float | None = option(
         help="Above 1 makes recent tokens less probable; 1 is off.", default=RECIPE
+    ),
+    presence_penalty: float | None = option(
+        help="Subtracted from the logits of tokens that were generated before; 0 is off.", default=RECIPE
+    ),
+    frequency_penalty: float | None = option(
+        help="Subtracted from the logits of a token for each time it was generated before; 0 is off.", default=RECIPE
     ),
     stop: list[str] | None = option(help="Stop sequence: end before this text. Repeatable.", default=RECIPE),
     seed: int | None = option(help="Random seed: the same seed gives the same text.", default=RECIPE),
@@ -49,6 +59,7 @@ def generate(
 
     given: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     given |= {"repetition_penalty": repetition_penalty, "stop": stop, "seed": seed}
+    given |= {"min_p": min_p, "presence_penalty": presence_penalty, "frequency_penalty": frequency_penalty}
     given |= {"engine": engine, "weights": weights}
     given |= {"unknown": unknown or None}
     settings = {key: value for key, value in given.items() if value is not None}

@@ -1,6 +1,7 @@
 """Rows of compiled steps: their tokens are drawn and scored as torch does it; errors say what is wrong."""
 
 import os
+import signal
 
 import pytest
 import torch
@@ -165,6 +166,7 @@ def test_a_fork_steps_without_the_threads_of_its_parent(program):
     runner.step(rows, [1, 2, 3, 4])
     child = os.fork()
     if not child:
+        signal.alarm(60)
         runner.step(rows, [1, 2, 3, 4])
         right = [int(runner.state(row)[1]) for row in rows] == [2, 4, 6, 8]
         del runner

@@ -7,6 +7,7 @@ subnormal numbers.
 """
 
 import concurrent.futures
+import itertools
 import multiprocessing
 import os
 import resource
@@ -20,7 +21,9 @@ from torch.nn import functional as F
 
 from elman.compiler.cpu import build
 from elman.compiler.cpu.step import Runner, compile_step
+from elman.compiler.cpu.step.buffers import Buffer
 from elman.compiler.cpu.step.matmul import pack, packed_size
+from elman.compiler.cpu.step.program import Part, _places
 from elman.compiler.errors import CannotCompile, NoCompiler
 
 
@@ -250,6 +253,17 @@ def test_a_state_that_changes_shape_or_dtype_is_rejected(change, reason):
     """Catches: no look at the new state: memory behind the old one was overwritten, and the process died."""
     with pytest.raises(CannotCompile, match=reason):
         compile_step(Changing(change), example=torch.zeros(1, 6))
+
+
+def test_buffers_that_are_needed_at_the_same_time_share_no_memory():
+    buffers = {f"t{n}": Buffer(f"t{n}", "scratch", size, torch.float32) for n, size in enumerate([20, 70, 5, 33, 64])}
+    parts = [Part(["t0 t1"]), Part(["t1 t2"]), Part(["t2 t3"]), Part(["t3 t4"]), Part(["t4"])]
+    places, size = _places(parts, buffers, 64)
+    for part in parts:
+        taken = sorted((places[name], buffers[name].size * 4) for name in part.names)
+        assert all(place + length <= following for (place, length), (following, _) in itertools.pairwise(taken))
+    assert min(places.values()) == 64
+    assert size < 64 + sum(4 * buffer.size for buffer in buffers.values())  # else nothing is reused
 
 
 def test_weights_can_be_renewed_without_compiling():
