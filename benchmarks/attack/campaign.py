@@ -27,9 +27,14 @@ EACH = 20.0  # seconds between two writings of the record
 
 
 def parser(
-    name: str, description: str | None, count: int, kinds: Sequence[str] = (), seed: int | None = None
+    name: str,
+    description: str | None,
+    count: int,
+    kinds: Sequence[str] = (),
+    seed: int | None = None,
+    repeats: bool = False,
 ) -> argparse.ArgumentParser:
-    """The options that all attacks have."""
+    """The options that all attacks have; some can repeat violations."""
     own = random.SystemRandom().randrange(10**6) if seed is None else seed
     first = (description or "").partition("\n")[0]
     found = argparse.ArgumentParser(f"python -m benchmarks.attack.{name}", description=first)
@@ -42,6 +47,8 @@ def parser(
     found.add_argument("--to", type=Path, default=RESULTS, metavar="DIR", help="for the record (default: %(default)s)")
     if kinds:
         found.add_argument("--kinds", nargs="+", default=[*kinds], choices=kinds, help="of cases (default: all)")
+    if repeats:
+        found.add_argument("--again", action="store_true", help="try the violations on record again, and nothing else")
     found.set_defaults(name=name)
     return found
 
@@ -62,8 +69,8 @@ class Campaign:
         self.key |= {"machine": machine()}
         entries: list[dict[str, Any]] = stored.get("campaigns", [])
         same = [one for one in entries if self.key.items() <= one.items()]
-        self.others = [one for one in entries if one not in same]
-        before: dict[str, Any] = same[0] if same and not options.anew else {}
+        self.entries, self.own = entries, same[0] if same else None
+        before = self.before = dict(self.own) if self.own and not options.anew else dict[str, Any]()
         self.counts = Counter[str](before.get("counts", {}))
         self.cases: int = before.get("cases", 0)
         self.seconds: float = before.get("seconds", 0.0)
@@ -98,22 +105,26 @@ class Campaign:
     def repeat(self, mended: Callable[[Any], bool]) -> None:
         """Tries the violations of earlier campaigns once more, with the program as it is now. Those that are mended by
         now stay on record as such."""
-        for entry in self.others:
+        for entry in self.entries:
             for one in [*entry["violations"]]:
                 if not mended(one):
                     print(f"STILL A VIOLATION {json.dumps(one, ensure_ascii=False)[:1000]}", flush=True)
                     continue
                 entry["violations"].remove(one)
                 entry.setdefault("mended", []).append({**one, "mended": self.key["date"]})
-                entry["counts"] = Counter(entry["counts"]) - Counter([one["outcome"]]) + Counter([MENDED])
-        self.write()
+                entry["counts"] = Counter(entry["counts"]) - Counter([one.get("outcome", "wrong")]) + Counter([MENDED])
+        self._store(self.entries)
 
     def write(self) -> None:
         now = time.monotonic()
         self.seconds, self.written = round(self.seconds + now - self.written, 1), now
-        entry = {**self.key, "cases": self.cases, "counts": dict(sorted(self.counts.items()))}
+        entry = {**self.before, **self.key, "cases": self.cases, "counts": dict(sorted(self.counts.items()))}
         entry |= {"violations": self.violations, "seconds": self.seconds, "facts": self.facts}
-        record = {"attack": self.name, "next": self.next, "campaigns": [*self.others, *([entry] if self.cases else [])]}
+        others = [one for one in self.entries if one is not self.own]
+        self._store([*others, entry])
+
+    def _store(self, entries: list[dict[str, Any]]) -> None:
+        record = {"attack": self.name, "next": self.next, "campaigns": entries}
         files.atomic_write(self.path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
 
     def end(self) -> None:

@@ -370,8 +370,7 @@ class Cases:
 
 
 def main() -> None:
-    reader = parser("corruption", __doc__, count=20_000, kinds=[*RECIPES, *SEVERAL], seed=1)
-    reader.add_argument("--again", action="store_true", help="do the violations on record again, and nothing else")
+    reader = parser("corruption", __doc__, count=20_000, kinds=[*RECIPES, *SEVERAL], seed=1, repeats=True)
     options = reader.parse_args()
     import_everything()
     campaign = Campaign(options)

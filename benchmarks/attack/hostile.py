@@ -2,6 +2,7 @@
 
     python -m benchmarks.attack.hostile                the whole list
     python -m benchmarks.attack.hostile --list         names and expected answers
+    python -m benchmarks.attack.hostile --again        violations on record, which count as mended if they are none now
 
 Every command runs in a child that an audit hook watches. It must not run code of the folder, open a socket, start a
 program, write outside of its folder, read a file of others, take more than 1 GB or 10 seconds, or show a traceback; and
@@ -221,7 +222,7 @@ def _contents(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    reader = parser("hostile", __doc__, count=10**6, seed=1)
+    reader = parser("hostile", __doc__, count=10**6, seed=1, repeats=True)
     reader.add_argument("--list", action="store_true", help="print the cases and their expected answers, and exit")
     reader.add_argument("--every", type=int, default=1, help="take each so many-th case only (default: %(default)s)")
     reader.add_argument("--only", default="", help="take cases whose name has this in it")
@@ -240,12 +241,17 @@ def main() -> None:
                 print(f"{case.name!a} ({' '.join(case.command)}): {case.expected}")
             return
         options.count = min(options.count, len(chosen))
-        campaign = Campaign(options)
+        campaign, work = Campaign(options), Path(place) / "work"
+        if options.again:
+            named = {case.name[:200]: case for case in cases(bases)}
+            campaign.repeat(lambda one: not attack(named[one["case"]], bases, work)[1])
+            os.chdir("/")
+            return
         campaign.dice.shuffle(chosen)  # so that one that runs out of time has seen every class
         most = campaign.facts
         for number in campaign.numbers():
             case = chosen[number]
-            ended, wrong = attack(case, bases, Path(place) / "work")
+            ended, wrong = attack(case, bases, work)
             outcome = "wrong" if wrong else "refused" if ended.code else "harmless"
             most["seconds of the slowest"] = max(most.get("seconds of the slowest", 0), round(ended.seconds, 2))
             most["megabytes of the largest"] = max(most.get("megabytes of the largest", 0), ended.memory // 10**6)

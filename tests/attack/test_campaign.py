@@ -41,3 +41,9 @@ def test_mended_violations_stay_on_record_as_such(tmp_path):
     assert [one["file"] for one in entry["violations"]] == ["second"]
     assert [one["file"] for one in entry["mended"]] == ["first"]
     assert entry["counts"] == {MENDED: 1, "silent": 1}
+    more = campaign(tmp_path)
+    more.tally("fine")
+    more.write()
+    (entry,) = record(tmp_path)
+    assert [one["file"] for one in entry["mended"]] == ["first"], "kept when the campaign goes on"
+    assert entry["counts"] == {MENDED: 1, "silent": 1, "fine": 1}
