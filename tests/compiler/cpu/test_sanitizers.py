@@ -86,7 +86,9 @@ def run(code: str, variables=VARIABLES):
 
 
 @pytest.mark.parametrize(
-    "code", [STEPS, ROWS, TABLES, SAMPLING], ids=["steps", "rows", "unchecked tables of n-grams", "sampling"]
+    "code",
+    [STEPS, ROWS, TABLES, SAMPLING],
+    ids=["steps", "rows", "unchecked tables of n-grams", "sampling"],
 )
 def test_compiled_code_stays_inside_its_arrays(code):
     """Catches: a log-probability written to where a key says, though the keys are not sorted; references to vectors,
