@@ -22,7 +22,7 @@ from elman.errors import ConfigError
 MODULES: tuple[str, ...] = ("init", "check", "train", "compare", "sweep", "evaluate", "generate", "predict", "score")
 MODULES += ("distill", "accept", "import_model", "export", "list_names", "tasks", "bench", "data", "inspect", "lab")
 
-RARELY = 20_000  # new objects between two searches for garbage cycles, which go through all objects of large libraries
+RARELY = 200_000  # new objects between two searches for garbage cycles, which go through all objects of large libraries
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 
