@@ -23,7 +23,7 @@ MODULES: tuple[str, ...] = ("init", "check", "train", "compare", "sweep", "evalu
 MODULES += ("distill", "accept", "import_model", "export", "list_names", "tasks", "bench", "data", "inspect", "lab")
 MODULES += ("serve",)
 
-RARELY = 20_000  # new objects between two searches for garbage cycles, which go through all objects of large libraries
+RARELY = 200_000  # new objects between two searches for garbage cycles, which go through all objects of large libraries
 
 DOTTED = re.compile(r"(--)?[A-Za-z_]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 
