@@ -12,7 +12,7 @@ from processes import environment
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "deploy.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
-CURL = [text for language, text in BLOCKS if language == "bash" and text.startswith("curl ")]
+CURL = [text for language, text in BLOCKS if language == "bash" and "curl " in text]
 PYTHON = [text for language, text in BLOCKS if language == "py"]
 NODE = [text for language, text in BLOCKS if language == "js"]
 GENERATES = "completions"
