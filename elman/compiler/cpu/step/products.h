@@ -97,8 +97,10 @@ template <bool far> struct Floating {
         const auto accumulate = [&](int c, int64_t k) {
             Floats factors[R];
             for (int r = 0; r < R; ++r) factors[r] = splat(x[r][k]);
+            const float* from = w + k * LANES;
+            if constexpr (R == 1) asm("" : "+r"(from));  // else S pointers are moved on: 12 % slower
             for (int s = 0; s < S; ++s) {
-                const float* here = w + s * size + k * LANES;
+                const float* here = from + s * size;
                 if constexpr (far) __builtin_prefetch((const char*)here + AHEAD);
                 const Floats weights = load(here);
                 for (int r = 0; r < R; ++r) sums[r][c][s] = multiply_add(weights, factors[r], sums[r][c][s]);
