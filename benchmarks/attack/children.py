@@ -136,8 +136,8 @@ class Worker:
 
 
 def _wait(descriptor: int, child: int, seconds: float) -> list[int]:
-    """Waits for an answer or the end of a child, for so many seconds of its processor time: where others take all of it,
-    ten times as long in all. Empty if nothing came."""
+    """Waits for an answer or the end of a child, for so many seconds of its processor time: where others take all of
+    it, ten times as long in all. Empty if nothing came."""
     begun, used = time.monotonic(), _processor_seconds(child)
     while True:
         ready, _, _ = select.select([descriptor], [], [], min(1.0, seconds))
