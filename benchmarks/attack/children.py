@@ -67,7 +67,7 @@ def in_child(work: Callable[[], int | None], folder: Path, seconds: float = 20.0
     process = os.pidfd_open(child)
     code: int | None = None
     try:
-        ended, _, _ = select.select([process], [], [], seconds)
+        ended = _wait(process, child, seconds)
         if not ended:
             os.kill(child, signal.SIGKILL)
         _, status, usage = os.wait4(child, 0)
@@ -97,7 +97,7 @@ class Worker:
         self.left -= 1
         begun = time.monotonic()
         os.write(self.asked, json.dumps([words, str(folder)]).encode() + b"\n")
-        ready = self._wait(seconds)
+        ready = _wait(self.answered, self.child, seconds)
         answer = os.read(self.answered, 100) if ready else b""
         code = int(answer) if answer else None
         if not answer:
@@ -108,16 +108,6 @@ class Worker:
             code = os.waitstatus_to_exitcode(status) if ready else None
         texts = [path.read_bytes()[: 2**20].decode(errors="replace") for path in _streams(folder)]
         return Outcome(code, texts[0], texts[1], time.monotonic() - begun, 0)
-
-    def _wait(self, seconds: float) -> list[int]:
-        """Waits for an answer, for so many seconds of processor time: where others take all of it, ten times as long in
-        all. Empty if there is none."""
-        begun, used = time.monotonic(), _processor_seconds(self.child)
-        while True:
-            ready, _, _ = select.select([self.answered], [], [], min(1.0, seconds))
-            waited = time.monotonic() - begun
-            if ready or waited >= 10 * seconds or _processor_seconds(self.child) - used >= seconds:
-                return ready
 
     def close(self) -> None:
         if self.child:
@@ -143,6 +133,17 @@ class Worker:
                 words, folder = json.loads(line)
                 os.write(answers, str(_run_here(partial(self.run, words), Path(folder))).encode())
         os._exit(0)
+
+
+def _wait(descriptor: int, child: int, seconds: float) -> list[int]:
+    """Waits for an answer or the end of a child, for so many seconds of its processor time: where others take all of
+    it, ten times as long in all. Empty if nothing came."""
+    begun, used = time.monotonic(), _processor_seconds(child)
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], min(1.0, seconds))
+        waited = time.monotonic() - begun
+        if ready or waited >= 10 * seconds or _processor_seconds(child) - used >= seconds:
+            return ready
 
 
 def _processor_seconds(process: int) -> float:

@@ -378,6 +378,7 @@ def main() -> None:
         cases = Cases(build(Path(place), options.kinds), Path(place) / "work")
         if options.again:
             campaign.repeat(cases.mended)
+            cases.worker.close()
             return
         for number in campaign.numbers():
             found = cases.numbered(number, options.seed)

@@ -51,13 +51,13 @@ for case in HOSTILE:
 # The address of a frame is only sure to be a multiple of 16: all that there are, of 64
 SAMPLING = """
 import ctypes, torch
-from elman.compiler.cpu.build import HERE, library
-top = library((HERE / "step/sampling.h").read_text() + '''
+from elman.compiler.cpu.build import RUNTIME_HEADS, library
+top = library('''
 extern "C" float top_from(const float* values, long size, long shift) {
     ((volatile char*)__builtin_alloca(shift))[0] = 0;
     float (*volatile call)(const float*, int64_t) = top_of;
     return call(values, size);
-}''').top_from
+}''', *RUNTIME_HEADS).top_from
 top.restype = ctypes.c_float
 values = torch.arange(100.0)
 for shift in (16, 32, 48, 64):

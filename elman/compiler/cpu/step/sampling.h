@@ -102,7 +102,7 @@ int64_t draw(const float* weights, int64_t size, double quantile) {
 float top_of(const float* values, int64_t size) {
     typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
     Lanes most[4] = {};
-    for (Lanes& part : most) part -= INFINITY;
+    for (int64_t part = 0; part < 4; ++part) most[part] -= INFINITY;  // not by reference: it would claim alignment
     int64_t n = 0;
     for (; n + 4 * LANES <= size; n += 4 * LANES)
         for (int64_t part = 0; part < 4; ++part) {
@@ -111,8 +111,8 @@ float top_of(const float* values, int64_t size) {
         }
     float top = -INFINITY;
     for (; n < size; ++n) top = values[n] > top ? values[n] : top;
-    for (const Lanes& part : most)
-        for (int64_t lane = 0; lane < LANES; ++lane) top = part[lane] > top ? part[lane] : top;
+    for (int64_t part = 0; part < 4; ++part)
+        for (int64_t lane = 0; lane < LANES; ++lane) top = most[part][lane] > top ? most[part][lane] : top;
     return top;
 }
 
