@@ -15,8 +15,8 @@ def import_model(
     folder: Path = typer.Argument(
         ...,
         metavar="SOURCE",
-        help="Hugging Face model folder on this disk, as save_pretrained writes it; a state dict of torch, FILE.pt or "
-        "FILE.safetensors; what elman export wrote; or an n-gram model, model.arpa.",
+        help="Hugging Face model folder on this disk, as save_pretrained writes it; a state dict of torch as "
+        "safetensors; what elman export wrote; or an n-gram model, model.arpa.",
     ),
     run: Path | None = option(help="Run folder to write.", default="runs/<name>"),
     nonlinearity: str | None = option(
@@ -27,7 +27,7 @@ def import_model(
     """Import a Hugging Face model (BERT, GPT-2, Llama, Mixtral or Mamba), torch weights or an ARPA file as a run.
 
     Every verb works on it, except resuming its training; nothing is downloaded. Weights of plain torch are an
-    embedding, torch.nn.RNN, GRU or LSTM, and a linear layer; no code in a pickle is run.
+    embedding, torch.nn.RNN, GRU or LSTM, and a linear layer, as safetensors; pickles are never read.
     """
     from dataclasses import asdict
 

@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command and exits: 0 success, 1 failure, 2 usage error."""
     if arguments is None:
         gc.set_threshold(RARELY)
-        atexit.register(gc.freeze)  # the search at the end would find what ends anyway
+    atexit.register(gc.freeze)  # the search at the end would find what ends anyway
     words = list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if "--" in words else len(words)
     debug = "--debug" in words[:end]

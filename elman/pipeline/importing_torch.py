@@ -7,6 +7,7 @@ from typing import Any
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from elman.errors import DataError, first_line
@@ -23,7 +24,7 @@ from elman.tokenizers import IdTokenizer, Tokenizer
 KINDS: dict[int, Any] = {4: nn.LSTM, 3: nn.GRU, 1: nn.RNN}  # by matrices of a layer
 PART = re.compile(r"(?P<before>.*?)(?P<part>(weight|bias)_(ih|hh|hr)_l(?P<layer>\d+)(?P<back>_reverse)?)")
 FORMS = (".pt", ".pth", ".bin", ".safetensors")
-SAVED = "save the state dict of the model: torch.save(model.state_dict(), FILE)"
+SAVED = "save it again: safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'model.safetensors')"
 
 
 def import_torch(
@@ -82,20 +83,16 @@ def is_exported(folder: Path) -> bool:
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:
-    """The tensors of a file; no code in a pickle is run."""
+    """The tensors of a file; pickles are not read, not even restricted ones."""
     if not path.is_file():
         raise DataError("no such file", file=path)
+    if path.suffix != ".safetensors":
+        raise DataError("is a pickle, which elman never reads", file=path, remedy=SAVED)
     check_limit("memory", path.stat().st_size, f"{path}: holds {path.stat().st_size:,} bytes", DataError)
     try:
-        if path.suffix == ".safetensors":
-            return safetensors.torch.load_file(path)
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch and pickle raise many types of errors for damaged files
-        raise DataError(f"cannot be read as a state dict: {first_line(error)[:200]}", file=path, remedy=SAVED) from None
-    found = found.get("state_dict", found) if isinstance(found, Mapping) else found
-    if not isinstance(found, Mapping) or not all(isinstance(one, Tensor) for one in found.values()):
-        raise DataError(f"holds a {type(found).__name__}, not a state dict", file=path, remedy=SAVED)
-    return found
+        return safetensors.torch.load_file(path)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise DataError(f"cannot be read as safetensors: {first_line(error)[:200]}", file=path) from None
 
 
 def _parts(

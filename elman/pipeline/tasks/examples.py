@@ -17,8 +17,7 @@ from elman.batches.groups import groups, growing_groups
 from elman.corpus import Corpus, Repairs
 from elman.corpus.stored_corpus import StoredCorpus
 from elman.errors import DataError
-from elman.evaluation.inference_mode import device_of, inference_mode
-from elman.evaluation.workers import Submit
+from elman.evaluation.inference_mode import Submit, device_of, inference_mode
 from elman.pipeline.tasks.base import LITTLE, EvaluationResult, PreparedData, Task, data_changed
 from elman.pipeline.tasks.position_checks import count_longer, learned_positions, length_warning
 from elman.pipeline.tasks.race import FREQUENCIES, RIGHT, ExampleOutput, ExampleValues, InferenceWork, class_means

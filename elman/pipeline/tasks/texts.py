@@ -17,8 +17,7 @@ from elman.corpus import LabelledConfig, LabelledCorpus, Repairs, SourceReader, 
 from elman.corpus.config import TEXT, Record, Table
 from elman.corpus.labelled_corpus import split_labels
 from elman.errors import ConfigError, nan_error
-from elman.evaluation.inference_mode import inference_mode
-from elman.evaluation.workers import batch_threads
+from elman.evaluation.inference_mode import batch_threads, inference_mode
 from elman.pipeline.tasks.base import PreparedData
 from elman.pipeline.tasks.examples import MOST, ExampleTask, max_tokens
 from elman.pipeline.tasks.lines import numbered, text_of

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from elman.evaluation.workers import batch_threads
+from elman.evaluation.inference_mode import batch_threads
 from elman.ops import taps
 
 
