@@ -241,7 +241,9 @@ def _tests_on_a_gpu() -> str:
     """The newest record of `benchmarks.gpu_tests`."""
     record = json.loads(max(RESULTS.glob("*-tests-gpu.json")).read_text())
     found, where = record["results"], record["machine"]
+    machine = f"one {where['gpu']} (torch {where['torch']}, triton {where['triton']})"
     skipped = "; ".join(f"{count}: {reason}" for reason, count in sorted(found["reasons"].items()))
+    outcome = f"**{found['passed']} passed**, **{found['failed']} failed**, {found['skipped']} skipped ({skipped})"
     return f"""## Tests on a GPU
 
     python -m benchmarks.gpu_tests
@@ -249,8 +251,7 @@ def _tests_on_a_gpu() -> str:
 All tests that use a GPU, in one process: training, evaluation, generation and races in any order, captured graphs, and
 every kernel against its reference.
 
-On {record["date"]}, in {found["processes"]} process on one {where["gpu"]} (torch {where["torch"]}, triton {where["triton"]}): **{found["passed"]} passed**,
-**{found["failed"]} failed**, {found["skipped"]} skipped ({skipped})."""
+On {record["date"]}, in one process on {machine}: {outcome}."""
 
 
 def _recipe() -> Iterator[str]:
