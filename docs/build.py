@@ -212,9 +212,8 @@ RELIABILITY = """# Reliability
 
 Generated from `benchmarks/results` and `benchmarks/attack` by `make docs`. Each attack is a script with a count and a
 time budget, and has a short form among the tests; a violation is anything but what its section below says. With no
-violation in *n* cases, fewer than 3/*n* of them are violations, with 95 % confidence. Cases that were violations and,
-tried again later, are none any more count as "mended since". What is promised, and what is not:
-[security](../SECURITY.md)."""
+violation in *n* cases, fewer than 3/*n* of them are violations, with 95 % confidence. What is promised, and what is
+not: [security](../SECURITY.md)."""
 ATTACKS = DOCS.parent / "benchmarks" / "attack"
 
 
@@ -231,6 +230,8 @@ def reliability() -> str:
         rows.append([f"[{name}](#{name})", title, f"{counts.total():,}", f"**{violations:,}**", last])
         shares = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
         notes = [f"On {one['date']}: {one['facts']['note']}." for one in campaigns if "note" in one.get("facts", {})]
+        on_gpu = ((sum(one["counts"].values()), one["machine"]["gpu"]) for one in campaigns if one["machine"]["gpu"])
+        notes += [f"{count:,} of them on one {gpu}." for count, gpu in on_gpu]
         sections.append("\n\n".join([f"## {name}\n\n{title}\n\n{told}\n\nCases: {shares}.", *notes]))
     table = _rows(["attack", "what it does", "cases", "violations", "last run"], rows)
     return "\n\n".join([RELIABILITY, table, _tests_on_a_gpu(), *sections]) + "\n"
@@ -240,15 +241,17 @@ def _tests_on_a_gpu() -> str:
     """The newest record of `benchmarks.gpu_tests`."""
     record = json.loads(max(RESULTS.glob("*-tests-gpu.json")).read_text())
     found, where = record["results"], record["machine"]
-    skipped = "; ".join(f"{count} of them: {reason}" for reason, count in sorted(found["reasons"].items()))
+    machine = f"one {where['gpu']} (torch {where['torch']}, triton {where['triton']})"
+    skipped = "; ".join(f"{count}: {reason}" for reason, count in sorted(found["reasons"].items()))
+    outcome = f"**{found['passed']} passed**, **{found['failed']} failed**, {found['skipped']} skipped ({skipped})"
     return f"""## Tests on a GPU
 
     python -m benchmarks.gpu_tests
 
-All tests that use a GPU, {len(found["files"])} files, in one process: training, evaluation, generation and races in any
-order, captured graphs, and every kernel against its reference. On {record["date"]}, on one {where["gpu"]} with torch
-{where["torch"]} and triton {where["triton"]}: **{found["passed"]} passed, {found["failed"]} failed**,
-{found["skipped"]} skipped ({skipped}), in {found["seconds"]:,} s."""
+All tests that use a GPU, in one process: training, evaluation, generation and races in any order, captured graphs, and
+every kernel against its reference.
+
+On {record["date"]}, in one process on {machine}: {outcome}."""
 
 
 def _recipe() -> Iterator[str]:

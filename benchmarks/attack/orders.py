@@ -1,6 +1,6 @@
 """Train, evaluate, generate and race in one process, in any order, and compare with each alone in its own process.
 
-    python -m benchmarks.attack.orders --count 96
+    python -m benchmarks.attack.orders --count 144
 
 A case is a new process, which does the four in one of their 24 orders and the first once more, on the GPU where there
 is one. Each must give what it gives in a process that does nothing else: the same scores, samples, text and places, and
