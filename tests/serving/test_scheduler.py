@@ -187,6 +187,15 @@ def test_known_tokens_are_scored(server):
         assert [token for token, _ in output.top] == logits[0, place].topk(3).indices.tolist()
 
 
+def test_a_token_has_the_same_log_probability_as_drawn_and_as_listed(server):
+    """To the last bit: evaluation suites take a token for the greedy one where both are equal."""
+    one = server()
+    drawn = one.run(*(one.generation("the", seed=seed, limit=30, top=40) for seed in range(4)))
+    scored = one.run(one.generation(TEXT[:100], limit=0, scored=True, top=40))
+    for token, log_prob, top in (piece for outputs in (*drawn, *scored) for piece in pieces(outputs)):
+        assert dict(top)[token] == log_prob
+
+
 def test_stop_strings_and_the_end_finish_a_text(server):
     one = server()
     (plain,) = one.run(one.generation("the", seed=1, limit=40))

@@ -17,7 +17,8 @@ from elman.serving.signed_state import InvalidState, OtherModel, StateSigner, re
 STATE = (torch.randn(1, 8), (torch.randn(1, 3, 2), torch.arange(4).view(1, 4)))
 SNAPSHOT = Snapshot(STATE, (3,), 17, (1, 2, 3))
 SIGNER = StateSigner(b"k" * 32)
-DATA = SIGNER.pack(SNAPSHOT, "model", 60)
+DAY = 24 * 3600
+DATA = SIGNER.pack(SNAPSHOT, "model", DAY)
 
 
 def unpack(data, digest="model", like=STATE, signer=SIGNER):
@@ -77,7 +78,7 @@ def test_states_of_other_keys_models_and_shapes_are_refused():
 
 def test_a_state_expires(monkeypatch):
     now = time.time()
-    monkeypatch.setattr(signed_state.time, "time", lambda: now + 61)
+    monkeypatch.setattr(signed_state.time, "time", lambda: now + DAY + 60)
     with pytest.raises(InvalidState, match="expired"):
         unpack(DATA)
 

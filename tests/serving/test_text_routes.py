@@ -50,7 +50,7 @@ def test_a_completion_is_the_text_that_generate_writes(ask, trained):
 
 
 def test_a_stream_is_the_same_text_in_pieces(ask):
-    fields = {"n": 2, "logprobs": 2, "max_tokens": 9}
+    fields = {"n": 2, "logprobs": 2, "max_tokens": 9, "ignore_eos": True}
     whole = complete(ask, **fields)
     events = events_of(ask.post("/v1/completions", {"prompt": "the cat", "seed": 1, "stream": True, **fields}))
     for index, choice in enumerate(whole["choices"]):
@@ -62,7 +62,7 @@ def test_a_stream_is_the_same_text_in_pieces(ask):
 
 
 def test_a_stream_ends_with_the_usage_if_asked_for(ask):
-    body = {"prompt": "the", "max_tokens": 3, "stream": True}
+    body = {"prompt": "the", "max_tokens": 3, "stream": True, "ignore_eos": True}
     *_, last = events_of(ask.post("/v1/completions", {**body, "stream_options": {"include_usage": True}}))
     assert last["choices"] == []
     assert last["usage"]["completion_tokens"] == 3

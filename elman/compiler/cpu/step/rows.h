@@ -146,8 +146,14 @@ void decide(Choice& choice, float* work, int64_t top, int64_t* tokens, double* l
         choice.log_prob = (double)choice.logits[choice.given] - ((double)most + std::log(all));
     }
     choice.best = choice.token >= 0 && !(choice.logits[choice.token] < most);
-    if (choice.token < 0) choice.log_prob = NAN;
-    else most_probable(choice.logits, vocab, (double)choice.logits[choice.token] - choice.log_prob, top, tokens, log_probs);
+    if (choice.token < 0) {
+        choice.log_prob = NAN;
+        return;
+    }
+    const double logit = choice.logits[choice.token];
+    most_probable(choice.logits, vocab, logit - choice.log_prob, top, tokens, log_probs);
+    for (int64_t n = 0; n < top; ++n)  // equal logits have equal log-probabilities, to the last bit
+        if (choice.logits[tokens[n]] == logit) log_probs[n] = choice.log_prob;
 }
 
 }  // namespace
