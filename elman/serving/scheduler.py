@@ -61,7 +61,8 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         """Texts that are in no row yet."""
-        return sum(map(len, [*self._waiting.values()]))
+        with self._changed:
+            return sum(map(len, self._waiting.values()))
 
     def submit(self, request: object, generations: Sequence[Generation]) -> None:
         """Accepts the texts of a request; raises QueueFull where too many requests wait."""

@@ -21,8 +21,14 @@ RECIPES = {
     "translate": (PAIRS, {"model": SIDES, "search": {"beam_size": 2, "max_tokens": 6}}),
     "masked": (STORY, {"tokenizer": "word"}),
     "language-model": (STORY, {"model": {"type": "gru", "hidden_size": 8}}),
+    "n-gram": (STORY, {"task": "language-model", "model": {"type": "ngram", "order": 3}}),
+    "attention": (
+        STORY,
+        {"task": "language-model", "model": {"type": "transformer", "hidden_size": 8, "num_heads": 2}},
+    ),
+    "words": (STORY, {"task": "language-model", "tokenizer": "word", "model": {"type": "mamba", "hidden_size": 8}}),
 }
-SUFFIX = {"tag": "conll", "masked": "txt", "language-model": "txt"}
+SUFFIX = {"tag": "conll", "masked": "txt", "language-model": "txt", "n-gram": "txt", "attention": "txt", "words": "txt"}
 
 
 def train(name, folder, steps=3):

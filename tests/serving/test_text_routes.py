@@ -49,6 +49,20 @@ def test_a_completion_is_the_text_that_generate_writes(ask, trained):
     assert found["usage"] == {**counts, "prompt_tokens_details": {"cached_tokens": 0}}
 
 
+@pytest.mark.parametrize("name", ["n-gram", "attention", "words"])
+def test_all_families_are_served(client, runs, name):
+    """Text, sessions and states; of an n-gram model the state is its last tokens."""
+    ask, trained = client(name), elman.load(runs[name])
+    (expected,) = trained.generate_batch(["the cat sat"], seed=4, max_tokens=12)
+    whole = complete(ask, prompt="the cat sat", seed=4)["choices"][0]
+    assert whole["text"] == expected.text
+    session = ask.post("/v1/sessions", {"prompt": "the cat sat"}).json()["id"]
+    data = ask.get(f"/v1/sessions/{session}/state").content
+    restored = ask.ask("POST", "/v1/sessions", content=data, headers=BYTES).json()["id"]
+    for id in (session, restored):
+        assert complete(ask, prompt="", session=id, seed=4)["choices"][0]["text"] == whole["text"]
+
+
 def test_a_stream_is_the_same_text_in_pieces(ask):
     fields = {"n": 2, "logprobs": 2, "max_tokens": 9, "ignore_eos": True}
     whole = complete(ask, **fields)
