@@ -12,7 +12,7 @@ from law_cases import SETTINGS
 
 from elman.evaluation.inference_mode import inference_mode
 from elman.generation.cuda_graph import CHUNK, Stepper
-from elman.generation.sampling import GenerationConfig
+from elman.generation.sampling import GenerationConfig, new_counts
 from elman.generation.stream import generate_tokens
 from elman.layers import LAYERS
 from elman.models import LanguageModel, StackConfig
@@ -35,6 +35,8 @@ RULES: list[dict[str, Any]] = [
     {"top_k": 5, "top_p": 0.8},
     {"top_p": 0.6},
     {"repetition_penalty": 1.5, "repetition_window": 4},
+    {"min_p": 0.1},
+    {"presence_penalty": 0.5, "frequency_penalty": 0.2, "logit_bias": {3: 1.0}},
 ]
 
 
@@ -79,7 +81,7 @@ def host_sync_in(model: LanguageModel, **rules: Any) -> str:
     config, recent = GenerationConfig.make(rules), torch.zeros(2, 4, dtype=torch.long)
     with inference_mode(model):
         logits, state = model.step(torch.tensor([1, 2]), fixed(model.initial_state(2), 3))
-        stepper = Stepper(logits, state, recent)
+        stepper = Stepper(logits, state, recent, new_counts(logits, config))
         return find_host_sync(model, lambda: stepper.advance(model, config, EOS, START, EXCLUDED))
 
 

@@ -246,7 +246,7 @@ def test_a_layer_by_name_makes_a_model_of_the_task():
     tagger = read_recipe({"task": "tag", "data": data, "model": "gru"}).model
     assert tagger.pattern == [{"bidirectional": {"layer": {"gru": {}}}}]
     pair = read_recipe({"task": "translate", "data": data, "model": "gru"}).model
-    assert pair.encoder.pattern == [{"bidirectional": {"layer": "gru"}}]
+    assert pair.encoder.pattern == [{"bidirectional": {"layer": {"gru": {}}}}]
     assert pair.decoder.pattern == [{"gru": {}}]
     assert read_recipe({"task": "translate", "data": data, "model": "attention"}).model.decoder.num_layers == 9
     masked = read_recipe({"task": "masked", "model": "gru"}).model
