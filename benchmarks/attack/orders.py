@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from hashlib import sha256
-from itertools import islice, permutations
+from itertools import permutations
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,14 +171,14 @@ def main() -> None:
     recipes = {kind: KINDS[kind].recipe(device) for kind in campaign.kinds}
     orders = list(permutations(STEPS))
     campaign.dice.shuffle(orders)
-    cases = ((kind, order) for order in orders for kind in recipes)  # every kind has its share of the time
+    cases = [(kind, order) for order in orders for kind in recipes]  # every kind has its share of the time
     with tempfile.TemporaryDirectory() as place:
         homes = {kind: Path(place, kind) for kind in recipes}
         _results(in_processes(prepare, [(homes[kind], recipe) for kind, recipe in recipes.items()]))
         single = [(kind, name) for kind in recipes for name in STEPS]
         alone = in_processes(in_order, [(homes[kind], recipes[kind], [name]) for kind, name in single])
         expected = dict(zip(single, (found for [found] in _results(alone)), strict=True))
-        while campaign.more() and (wave := list(islice(cases, min(AT_ONCE, campaign.count - campaign.cases)))):
+        while campaign.more() and (wave := cases[: campaign.count][campaign.cases :][:AT_ONCE]):
             asked = [(homes[kind], recipes[kind], (*order, order[0])) for kind, order in wave]
             for (kind, order), found in zip(wave, in_processes(in_order, asked), strict=True):
                 right = [expected[kind, name] for name in (*order, order[0])]
