@@ -71,7 +71,7 @@ def wikitext() -> Iterator[tuple[str, Corpus]]:
     path = Path(os.environ.get("ELMAN_DATA", "data")) / "wikitext2" / "train.txt.gz"
     if path.is_file():
         lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-        yield "WikiText-2", Corpus([line.strip().replace("<unk>", UNKNOWN) for line in lines], 5, [0] * 5)
+        yield "WikiText-2", Corpus([line.strip().replace("<unk>", UNKNOWN) for line in lines], 3, [0] * 3)
 
 
 def agreement(theirs: Entries, ours: Entries) -> Agreement:

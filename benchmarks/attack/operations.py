@@ -19,7 +19,7 @@ from benchmarks.attack.kills import Attacked
 from benchmarks.attack.kinds import BRIEF
 
 EVERY = 10**6
-ATTACKED = [*BRIEF, "race", "sweep", "predict"]
+ATTACKED = [*BRIEF, "race", "short sweep", "predict"]
 
 
 def kill_at(attacked: Attacked, number: int) -> list[str] | None:
