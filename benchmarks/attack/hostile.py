@@ -22,10 +22,12 @@ from typing import Any
 
 import elman
 from benchmarks.attack import hostile_contents, hostile_others, hostile_runs
+from benchmarks.attack.attempts import shown
 from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.children import Outcome, command, import_everything, in_child
 from benchmarks.attack.corruption import RECIPES, build_several, in_one_process, write_data
 from benchmarks.attack.hostile_runs import HARMLESS, REFUSED, Case, outside
+from elman.figures.figure import Figure
 
 SECONDS, BYTES = 10.0, 10**9
 DENIED: tuple[str, ...] = (
@@ -233,6 +235,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
         home = Path(place) / "bases"
         home.mkdir()
+        Figure.image = shown  # type: ignore[method-assign]
         os.environ["ELMAN_CACHE"] = str(Path(place) / "cache")
         bases = build_bases(home, options.bases)
         chosen = [case for case in cases(bases) if options.only in case.name][:: options.every]
