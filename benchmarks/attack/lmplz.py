@@ -126,9 +126,11 @@ def main() -> None:
         for number in campaign.numbers():
             name, corpus = real.get(number) or ("generated", generated(f"{campaign.seed}/{number}"))
             found = agreement(of_lmplz(corpus, Path(place)), of_elman(corpus, Path(place)))
-            facts = campaign.facts.setdefault(name, {"n-grams": 0, "largest difference of log10": 0.0})
-            facts["n-grams"] += found.ngrams
-            facts["largest difference of log10"] = max(facts["largest difference of log10"], found.largest)
+            facts = campaign.facts
+            facts["n-grams"] = facts.get("n-grams", 0) + found.ngrams
+            facts["largest"] = max(facts.get("largest", 0.0), found.largest)
+            told = f"no two logarithms of {facts['n-grams']:,} n-grams differ by more than {facts['largest']:.1g}"
+            facts["note"] = f"{told} in base 10"
             campaign.tally(name, *(f"corpus {number}: {text}" for text in found.wrong))
     campaign.end()
 
