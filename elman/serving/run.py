@@ -38,12 +38,33 @@ def run_server(
     pool = ModelPool(models, settings)
     log_to_stderr(settings.log_level)
     with listen(settings) as listener:
+        settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         tokens, where = find_tokens(settings)
-        process = Process(pool, settings, tokens, listener)
-        for line in banner(process.address, where, pool):
-            say(line)
-        sys.stdout.flush()  # whoever started it may wait for this
-        process.run()
+
+        def announce() -> None:
+            for line in banner(settings.address, where, pool):
+                say(line)
+            sys.stdout.flush()  # whoever started it may wait for this
+
+        if settings.ray is None:
+            announce()
+            Process(pool, settings, tokens, listener).run()
+            return
+    serve_on_cluster(models, settings, tokens, announce)
+
+
+def serve_on_cluster(
+    models: "tuple[str | Path | TrainedModel, ...]",
+    settings: ServeConfig,
+    tokens: "Tokens | None",
+    announce: Callable[[], None],
+) -> None:
+    from elman.serving.ray_serve import serve_on_ray
+
+    places = [Path(one) for one in models if isinstance(one, str | Path)]
+    if len(places) < len(models):
+        raise ConfigError("replicas on a cluster load models from their run folders: give these, on a shared disk")
+    serve_on_ray(places, settings, tokens, announce)
 
 
 def listen(settings: ServeConfig) -> socket.socket:

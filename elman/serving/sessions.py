@@ -9,6 +9,7 @@ from typing import Any
 
 from elman.errors import ElmanError
 from elman.serving.session_store import Session, SessionStore
+from elman.serving.settings import ServeConfig
 
 OVERHEAD = 700  # bytes that an entry takes beside its state
 
@@ -38,6 +39,12 @@ class Sessions:
         self._bytes = 0
         self._busy: set[str] = set()
         self._count = self._store.count().result()
+
+    @classmethod
+    def of(cls, settings: ServeConfig) -> "Sessions":
+        """With the limits of the server."""
+        most, seconds = settings.session_count, settings.session_seconds
+        return cls(settings.sessions, memory=settings.session_bytes, most=most, seconds_to_live=seconds)
 
     def __len__(self) -> int:
         return self._count

@@ -280,6 +280,23 @@ def test_hostile_connections_are_refused_and_the_server_goes_on(start, runs):
 
 
 @pytest.mark.slow
+def test_who_sends_too_much_reads_why(start, runs):
+    """And may go on. Catches a connection that is closed before all has come, whose answer is then lost on the way."""
+    server = start(runs["classify"], "--port", 0).ready()
+    head = b"Host: localhost:%d\r\nAuthorization: Bearer %s\r\n" % (server.port, server.token.encode())
+    post = b"POST /classify HTTP/1.1\r\n" + head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    found = server.raw(
+        post % 9_000_000 + b" " * 9_000_000 + b"GET /health HTTP/1.1\r\nConnection: close\r\n" + head + b"\r\n"
+    )
+    assert found.startswith(b"HTTP/1.1 413 ")
+    assert b"HTTP/1.1 200 OK" in found
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(post % 90_000_000)
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):  # which has an end
+            connection.sendall(b" " * 90_000_000)
+
+
+@pytest.mark.slow
 def test_a_slow_client_is_disconnected_and_holds_up_nobody(tight):
     """One byte at a time, in headers and in a body, and again after an answer; or none at all."""
     for data in (b"", b"GET /health HTTP/1.1\r\nHost: h\r\n"):
