@@ -18,6 +18,10 @@ from conftest import train
 from processes import run_elman, run_python, wait_for
 from served import SECRET
 
+from elman.errors import ElmanError
+from elman.serving.run import run_server
+from elman.serving.settings import ServeConfig
+
 
 @pytest.mark.slow
 def test_the_printed_command_works_and_the_end_is_orderly(start, runs):
@@ -214,6 +218,35 @@ def test_what_is_wrong_ends_in_one_sentence(runs, tmp_path):
         code, text = ended(runs["classify"], "--port", port)
     assert code == 2
     assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in text
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl to make certificates")
+def test_what_cannot_be_served_is_not_announced(runs, tmp_path, monkeypatch):
+    """Catches an address and a token that are printed before a file is found to be wrong."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("elman.serving.log.log_to_stderr", lambda level: None)
+    for name in ("one", "two"):
+        make = f"openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=h -keyout {name}.key -out {name}.pem"
+        subprocess.run(make.split(), check=True, capture_output=True)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("text")
+    (tmp_path / "template.yaml").write_text("user: 3\n")
+    wrong = [
+        ({"tls_cert": "one.pem", "tls_key": "two.key"}, "one.pem and two.key .* do not belong together"),
+        ({"tls_cert": "text", "tls_key": "one.key"}, "text and one.key .* one is no PEM file"),
+        ({"tls_cert": "none.pem", "tls_key": "one.key"}, "none.pem: cannot be read: No such file"),
+        ({"state_key": "text"}, "text: a key has 32 bytes or more, but this one has 4"),
+        ({"chat_template": "template.yaml"}, "template.yaml.user: input should be a valid string"),
+        ({"sessions": "text"}, "text: cannot be the folder of sessions"),
+        ({"token_file": "folder"}, "folder: cannot read the tokens: Is a directory"),
+        ({"device": "gpu"}, "device: 'gpu' is none of auto, cpu, cuda, mps"),
+        ({"ray": "127.0.0.1:1"}, "ray 127.0.0.1:1: no cluster answers there"),
+    ]
+    said = []
+    for settings, message in wrong:
+        with pytest.raises(ElmanError, match=message):
+            run_server((runs["classify"],), ServeConfig.make({"port": 0, **settings}), said.append)
+    assert said == []
 
 
 def test_a_missing_extra_is_named():
