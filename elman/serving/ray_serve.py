@@ -28,6 +28,7 @@ LOG = logging.getLogger("elman.serving")
 NAME = "elman"
 KEEPER = "elman sessions"
 CONTROLLER = "SERVE_CONTROLLER_ACTOR"
+LOOK_BACK = 5.0  # seconds of which the mean load decides whether replicas are added
 SPARE = 64  # requests beyond a full queue, so that it is the replica that refuses them, with 429
 
 
@@ -164,6 +165,8 @@ def application_of(
             "min_replicas": settings.replicas,
             "max_replicas": settings.max_replicas,
             "target_ongoing_requests": settings.max_batch,
+            "look_back_period_s": LOOK_BACK,
+            "upscale_delay_s": LOOK_BACK,
         }
     key = read_key(settings.state_key, settings.sessions)
     share = Share(tuple(models), settings, tokens, key, keeper, tuple(read_already()))

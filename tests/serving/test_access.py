@@ -275,3 +275,14 @@ def test_a_server_inside_a_program_says_who_may_ask(runs, tmp_path):
 
     assert asyncio.run(statuses(application(runs["classify"], token_file=path))) == [200, 401, 200]
     assert asyncio.run(statuses(application(elman.load(runs["classify"]), no_token=True))) == [200, 200, 200]
+
+
+def test_the_page_shows_models_and_commands_to_those_who_may_ask(client):
+    ask = client("classify", "language-model")
+    page = ask.get("/").text
+    for shown in ("<code>classify</code> (classify): /classify", "/v1/completions -H", "/classify -H", "/openapi.json"):
+        assert shown in page
+    assert "$TOKEN" in page
+    nobody = ask.get("/", headers={}).text
+    assert "classify" not in nobody
+    assert "/v1/models" in nobody

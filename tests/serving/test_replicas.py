@@ -8,6 +8,7 @@ import pytest
 from processes import run_elman
 
 from elman.errors import ConfigError
+from elman.serving.metrics import Metrics
 from elman.serving.sessions import NoSession, SessionBusy
 from elman.serving.settings import ServeConfig
 from elman.serving.shared_sessions import SessionKeeper, SharedSessions
@@ -134,3 +135,14 @@ def test_a_client_that_leaves_while_a_session_is_fetched_does_not_keep_it(shared
             pytest.fail("it is still kept")
 
     shared(test)
+
+
+def test_figures_have_the_name_of_their_replica():
+    metrics = Metrics(lambda: [("m", 1, 2)])
+    metrics.answered("/health", "GET", 200)
+    assert 'elman_num_requests_running{model_name="m"} 1.0' in metrics.text().decode()
+    metrics.replica = "one"
+    for _ in range(2):  # the label is set once
+        text = metrics.text().decode()
+        assert 'elman_num_requests_running{model_name="m",replica="one"} 1.0' in text
+        assert 'elman_http_requests_total{method="GET",replica="one",route="/health",status="200"} 1.0' in text
