@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from elman.models import LanguageModel, StackConfig
 from elman.ops.state import leaves, map_state
 from elman.serving.generation import Failed, Finished, Generation, Piece, Snapshot
 from elman.serving.rows import Plan, Rows, Rule
-from elman.serving.scheduler import Scheduler
+from elman.serving.scheduler import QueueFull, Scheduler
 from elman.serving.slot_rows import BLOCK, Kind, SlotRows
 from elman.tokenizers import train_tokenizer
 
@@ -67,7 +68,7 @@ class Bench:
         self.tokenizer = tokenizer_of(setup.vocabulary)
         config = StackConfig.make({"hidden_size": setup.width, "tied_embeddings": False, **MODELS[name]})
         self.model = LanguageModel(config, self.tokenizer.vocab_size).eval().to(setup.device)
-        torch.nn.init.normal_(self.model.output.weight, std=0.3)  # or all tokens are as likely
+        torch.nn.init.normal_(self.model.output_weight, std=0.3)  # or all tokens are as likely
         self.rows = self.slots()
         with torch.inference_mode():
             self.initial = map_state(torch.clone, self.model.initial_state(1))
@@ -214,7 +215,8 @@ def served(bench: Bench, streams: int, seconds: float) -> dict[str, float]:
             number = next(numbers)
             one = bench.generation(len(SETTINGS) * number, random.Random(number).randint(*LENGTHS))
             marks[one] = time.perf_counter()
-            scheduler.submit(object(), [one])
+            with suppress(QueueFull):  # it is being closed
+                scheduler.submit(object(), [one])
 
     def deliver(box: list[tuple[Generation, Any]]) -> None:
         ended, now = 0, time.perf_counter()

@@ -11,8 +11,9 @@ thousands, and its text is the same. A row that is not stepped is computed like 
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from functools import partial
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,8 +59,12 @@ class Kind(NamedTuple):
 
 
 class Found(NamedTuple):
-    chosen: list[list[list[float]]]  # by slot and step: token, its logit, log-sum-exp
-    top: list[Any]  # by step and slot: logits, tokens
+    """Results of some steps on the host, as lists by slot and step."""
+
+    tokens: list[list[int]]
+    log_probs: list[list[float]]
+    totals: list[list[float]]  # log-sum-exp of the logits: not finite where they are invalid
+    top: list[Any]  # logits and tokens of the likeliest, if they are listed
 
 
 class SlotRows(Rows):
@@ -106,6 +111,9 @@ class SlotRows(Rows):
         pinned = device.type == "cuda"
         self._inputs = torch.full(self.inputs.shape, IDLE, dtype=torch.long, pin_memory=pinned)
         self._uniforms = torch.zeros(self.uniforms.shape, dtype=torch.float64, pin_memory=pinned)
+        self._arrays, self._random = self._inputs.numpy(), self._uniforms.numpy()
+        self._loaded = torch.cuda.Event() if pinned else None
+        self._marks = 0, 0
         self._settings = np.ones((slots, COLUMNS))
         self._settings_changed = True
         self.branches = [torch.cuda.Stream(device) for _ in range(self.blocks)] if pinned else []
@@ -131,7 +139,7 @@ class SlotRows(Rows):
         self._entering.pop(row, None)
 
     def state(self, row: int) -> State:
-        with inference_mode(self.model):
+        with torch.inference_mode():
             self._enter()
             slot = self._slots[row]
             return plain(take_rows(self.state_of_slots, slice(slot, slot + 1)))
@@ -185,7 +193,7 @@ class SlotRows(Rows):
             step = self._ready(None)
             self._begin(1)
             for row, token, _ in feeds:
-                self._inputs[0, 0, self._slots[row]] = token
+                self._arrays[0, 0, self._slots[row]] = token
             self._load(1)
             step()
 
@@ -194,13 +202,13 @@ class SlotRows(Rows):
             choose = self._ready(kind := self._kind(draws))
             self._begin(1)
             for row, uniform, _, token in draws:
-                self._inputs[1, 0, self._slots[row]] = DRAW if token is None else token
-                self._uniforms[0, self._slots[row]] = uniform
+                self._arrays[1, 0, self._slots[row]] = DRAW if token is None else token
+                self._random[0, self._slots[row]] = uniform
             self._load(1)
             self.number.zero_()
             choose()
             found = self._found(1, kind)
-            return [self._choice(found, 0, draw.row, draw.top) for draw in draws]
+            return [self._between(found, draw.row, draw.top, 0, 1)[0] for draw in draws]
 
     def extend(self, plans: Sequence[Plan], eos_id: int, start_id: int) -> list[list[Choice | ElmanError]]:
         with inference_mode(self.model):
@@ -208,18 +216,18 @@ class SlotRows(Rows):
             step, choose = self._ready(None), self._ready(kind)
             self._begin(self.steps)
             ends = [self._write(plan) for plan in plans]
-            steps = max(end for _, end in ends)
+            steps = max(ends)
             self._load(steps, eos_id, start_id)
-            chosen = (self._inputs[1, :steps] != IDLE).any(1).tolist()
+            chosen = (self._arrays[1, :steps] != IDLE).any(1).tolist()
             for wanted in chosen:
                 step()
                 if wanted:
                     choose()
             found = self._found(steps, kind)
-            return [self._choices(found, plan, *span, eos_id) for plan, span in zip(plans, ends, strict=True)]
+            return [self._choices(found, plan, end, eos_id) for plan, end in zip(plans, ends, strict=True)]
 
-    def _write(self, plan: Plan) -> tuple[int, int]:
-        """The inputs of a plan; returns its first step with a result, and the end of its steps."""
+    def _write(self, plan: Plan) -> int:
+        """The inputs of a plan; returns the number of its steps."""
         slot, read, drawn, scored = self._slots[plan.row], len(plan.tokens), len(plan.uniforms), len(plan.targets)
         assert 0 < read >= scored + (drawn > 0), "a position is either scored or drawn at"
         end = read + max(drawn - 1, 0)
@@ -232,28 +240,32 @@ class SlotRows(Rows):
         if drawn:
             wanted[read - 1 : end, slot] = DRAW
             self._random[read - 1 : end, slot] = plan.uniforms
-        return (0 if scored else read - 1), end
+        return end
 
-    def _choices(self, found: Found, plan: Plan, first: int, end: int, eos_id: int) -> list[Choice | ElmanError]:
-        choices: list[Choice | ElmanError] = []
-        scored = len(plan.targets)
-        steps = [*range(scored), *range(len(plan.tokens) - 1, end)] if len(plan.uniforms) else range(scored)
-        for step in steps:
-            choice = self._choice(found, step, plan.row, plan.top)
-            choices.append(choice)
-            if isinstance(choice, ElmanError) or (plan.ends and step >= scored and choice.token == eos_id):
-                break
+    def _choices(self, found: Found, plan: Plan, end: int, eos_id: int) -> list[Choice | ElmanError]:
+        scored, drawn = len(plan.targets), len(plan.tokens) - 1
+        choices = self._between(found, plan.row, plan.top, 0, scored)
+        if len(plan.uniforms) and len(choices) == scored:
+            tokens = found.tokens[self._slots[plan.row]]
+            if plan.ends and eos_id in tokens[drawn:end]:
+                end = tokens.index(eos_id, drawn) + 1
+            choices += self._between(found, plan.row, plan.top, drawn, end)
         return choices
 
-    def _choice(self, found: Found, step: int, row: int, top: int) -> Choice | ElmanError:
+    def _between(self, found: Found, row: int, top: int, first: int, end: int) -> list[Choice | ElmanError]:
+        """What a row has chosen in these steps, up to invalid logits."""
         slot = self._slots[row]
-        token, logit, total = found.chosen[slot][step]
-        if not math.isfinite(total):
-            return invalid_logits(self.logits[slot : slot + 1, : self.vocabulary], 0)
-        if not top:
-            return Choice(int(token), logit - total, [])
-        values, ids = (part[step][slot][: min(top, self.vocabulary)] for part in found.top)
-        return Choice(int(token), logit - total, [(id, value - total) for id, value in zip(ids, values, strict=True)])
+        chosen = zip(found.tokens[slot], found.log_probs[slot], found.totals[slot], strict=True)
+        choices: list[Choice | ElmanError] = []
+        for step, (token, log_prob, total) in enumerate(islice(chosen, first, end), first):
+            if not math.isfinite(total):
+                return [*choices, invalid_logits(self.logits[slot : slot + 1, : self.vocabulary], 0)]
+            listed: list[tuple[int, float]] = []
+            if top:
+                values, ids = (part[slot][step][:top] for part in found.top)
+                listed = [(id, value - total) for id, value in zip(ids, values, strict=True)]
+            choices.append(Choice(token, log_prob, listed))
+        return choices
 
     def _kind(self, draws: Sequence[Draw] | Sequence[Plan]) -> Kind:
         kind = Kind()
@@ -268,24 +280,30 @@ class SlotRows(Rows):
     # static memory and graphs
 
     def _begin(self, steps: int) -> None:
-        self._inputs[:, :steps] = IDLE
-        self._arrays, self._random = self._inputs.numpy(), self._uniforms.numpy()
+        if self._loaded is not None:
+            self._loaded.synchronize()  # the last inputs may still be on their way
+        self._arrays[:, :steps] = IDLE
 
     def _load(self, steps: int, eos_id: int = IDLE, start_id: int = IDLE) -> None:
         self.inputs[:, :steps].copy_(self._inputs[:, :steps], non_blocking=True)
         self.uniforms[:steps].copy_(self._uniforms[:steps], non_blocking=True)
+        if self._loaded is not None:
+            self._loaded.record()
         if self._settings_changed:
             self.settings.copy_(torch.from_numpy(self._settings))
             self._settings_changed = False
-        if (eos_id, start_id) != getattr(self, "_marks", None):
+        if (eos_id, start_id) != self._marks:
             self._marks = eos_id, start_id
             self.marks.copy_(torch.tensor(self._marks))
         self.stopped.zero_()
         self.number.fill_(-1)
 
     def _found(self, steps: int, kind: Kind) -> Found:
-        chosen = self.outputs[:steps].permute(2, 0, 1).tolist()  # synchronizes with the device
-        return Found(chosen, [part[:steps].tolist() for part in self.tops[kind.top]] if kind.top else [])
+        chosen = self.outputs[:steps].permute(1, 2, 0).cpu().numpy()  # synchronizes with the device
+        with np.errstate(invalid="ignore"):  # in rows that have chosen nothing
+            log_probs = (chosen[1] - chosen[2]).tolist()
+        top = [part[:steps].transpose(0, 1).cpu().numpy().tolist() for part in self.tops[kind.top]] if kind.top else []
+        return Found(chosen[0].astype(np.int64).tolist(), log_probs, chosen[2].tolist(), top)
 
     def _ready(self, kind: Kind | None) -> Callable[[], None]:
         """Steps all rows, or without None draws and scores: as a graph of as many blocks as are in use.
@@ -303,11 +321,13 @@ class SlotRows(Rows):
             self._load(self.steps)
             self.number.zero_()
 
+            work = self._step_block if kind is None else partial(self._choose_block, kind)
+
             def run() -> None:
                 with without_host_sync():
                     if kind is None:
                         self.number.add_(1).remainder_(self.steps)
-                    self._each_block(blocks, self._step_block if kind is None else _Chooser(self, kind))
+                    self._each_block(blocks, work)
 
             graph = capture(run, self.device, self.pool)
             self._graphs[kind, blocks] = run if graph is None else graph.replay
@@ -335,15 +355,17 @@ class SlotRows(Rows):
 
     def _each_block(self, blocks: int, work: Callable[[slice], None]) -> None:
         """On a GPU in parallel branches."""
-        main = torch.cuda.current_stream(self.device) if self.branches else None
-        for number in range(blocks):
-            branch = self.branches[number] if self.branches else None
-            if branch is not None:
-                branch.wait_stream(main)
-            with nullcontext() if branch is None else torch.cuda.stream(branch):
-                work(slice(number * self.block, (number + 1) * self.block))
+        blocks_of_rows = [slice(start, start + self.block) for start in range(0, blocks * self.block, self.block)]
+        if not self.branches:
+            for rows in blocks_of_rows:
+                work(rows)
+            return
+        main = torch.cuda.current_stream(self.device)
+        for branch, rows in zip(self.branches, blocks_of_rows, strict=False):
+            branch.wait_stream(main)
+            with torch.cuda.stream(branch):
+                work(rows)
         for branch in self.branches[:blocks]:
-            assert main is not None
             main.wait_stream(branch)
 
     def _step_block(self, rows: slice) -> None:
@@ -358,36 +380,30 @@ class SlotRows(Rows):
         own = self.logits[rows, : self.vocabulary]
         own.copy_(torch.where(active.unsqueeze(1), logits.to(own.dtype), own))
 
-
-class _Chooser(NamedTuple):
-    """Draws or scores the next token of the rows of a block."""
-
-    slots: SlotRows
-    kind: Kind
-
-    def __call__(self, rows: slice) -> None:
-        slots, number = self.slots, self.slots.number
-        wanted, stops = (part.index_select(0, number).squeeze(0)[rows] for part in slots.inputs[1:])
-        logits, stopped, own = slots.logits[rows], slots.stopped[rows], slots.token[rows]
+    def _choose_block(self, kind: Kind, rows: slice) -> None:
+        """Draws or scores the next token of each row."""
+        number = self.number
+        wanted, stops = (part.index_select(0, number).squeeze(0)[rows] for part in self.inputs[1:])
+        logits, stopped, own = self.logits[rows], self.stopped[rows], self.token[rows]
         total = logits.logsumexp(dim=-1)
-        uniforms = slots.uniforms.index_select(0, number).squeeze(0)[rows]
+        uniforms = self.uniforms.index_select(0, number).squeeze(0)[rows]
         penalties = None
-        if self.kind.penalized and slots.penalties is not None:
-            penalties = RowPenalties(*(part[rows] for part in slots.penalties))
-        settings = RowSettings.of(slots.settings[rows])
-        token = tokens_of_rows(logits, uniforms, settings, penalties, self.kind.truncated)
-        token = torch.where(wanted >= 0, wanted, token).clamp(max=slots.vocabulary - 1)
+        if kind.penalized and self.penalties is not None:
+            penalties = RowPenalties(*(part[rows] for part in self.penalties))
+        settings = RowSettings.of(self.settings[rows])
+        token = tokens_of_rows(logits, uniforms, settings, penalties, kind.truncated)
+        token = torch.where(wanted >= 0, wanted, token).clamp(max=self.vocabulary - 1)
         active, drawn = (wanted != IDLE) & ~stopped, (wanted == DRAW) & ~stopped
         result = torch.stack([token.double(), logits.gather(1, token.unsqueeze(1)).squeeze(1).double(), total.double()])
-        slots.outputs[:, :, rows].index_copy_(0, number, result.unsqueeze(0))
-        if self.kind.top:
-            for buffer, part in zip(slots.tops[self.kind.top], logits.topk(self.kind.top, dim=-1), strict=True):
+        self.outputs[:, :, rows].index_copy_(0, number, result.unsqueeze(0))
+        if kind.top:
+            for buffer, part in zip(self.tops[kind.top], logits.topk(kind.top, dim=-1), strict=True):
                 buffer[:, rows].index_copy_(0, number, part.to(buffer.dtype).unsqueeze(0))
         if penalties is not None:
             shifted = torch.cat([penalties.recent[:, 1:], token.unsqueeze(1)], dim=1)
             keep((penalties.recent, penalties.counts), (shifted, count_tokens(penalties.counts, token)), drawn)
         own.copy_(torch.where(drawn, token, own))
-        ended = drawn & (stops == 1) & (token == slots.marks[0])
+        ended = drawn & (stops == 1) & (token == self.marks[0])
         stopped.copy_(stopped | ended | (active & ~total.isfinite()))
 
 

@@ -90,6 +90,7 @@ def rule(number: int) -> Rule:
     return Rule(config, 1 if number % 3 else None, [2, 9, 4][: number % 4])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PATTERNS)
 def test_a_row_in_a_block_of_its_own_is_that_of_the_reference(name: str) -> None:
     """Every rule, to the last bit; states go on in another slot."""
@@ -100,7 +101,7 @@ def test_a_row_in_a_block_of_its_own_is_that_of_the_reference(name: str) -> None
         pairs = []
         for rows in (reference, slots):
             row, rng = rows.add(initial(model), rule(number)), random.Random(number)
-            pairs.append((follow(rows, number, row, rng, 9, VOCABULARY), rows.state(row)))
+            pairs.append((follow(rows, number, row, rng, 6, VOCABULARY), rows.state(row)))
             rows.remove(row)
         tolerance = 0.0 if name in EXACT else 1e-5
         assert_alike(pairs[1][0], pairs[0][0], tolerance)
@@ -111,7 +112,7 @@ def test_a_row_in_a_block_of_its_own_is_that_of_the_reference(name: str) -> None
 
 
 def assert_company_changes_nothing(
-    model: LanguageModel, make: Callable[[], Rows], tolerance: float = 0.0, texts: int = 20
+    model: LanguageModel, make: Callable[[], Rows], tolerance: float = 0.0, texts: int = 12
 ) -> None:
     """Rows with rules of their own arrive and leave at random, are moved and carried to other rows; each has the
     tokens, log-probabilities and state that it has alone."""
@@ -152,6 +153,7 @@ def assert_company_changes_nothing(
 BLOCKS = {1: 0.0, 4: 1e-5}  # on a CPU, vector instructions compute the rows of a block in different ways
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("name", PATTERNS)
 def test_a_row_does_not_depend_on_its_company(name: str, block: int) -> None:
@@ -187,12 +189,13 @@ def plans_of(rows: Rows, model: LanguageModel, cuts: list[int], seed: int) -> li
     return list(found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mamba", "attention"])
 def test_plans_of_several_steps_give_what_single_steps_give(name: str) -> None:
     model = model_of(name)
     expected = plans_of(TorchRows(model), model, [1] * 16, seed=11)
     assert any(choice.token == EOS for choices in expected for choice in choices), "no text ends"
-    for cuts in ([1] * 16, [5, 5, 5, 1], [16]):
+    for cuts in ([5, 5, 5, 1], [16]):
         found = plans_of(SlotRows(model, 8, block=1), model, cuts, seed=11)
         for ours, theirs in zip(found, expected, strict=True):
             assert_alike(ours, theirs, 0.0 if name in EXACT else 1e-5)
@@ -282,6 +285,7 @@ class Replayed:
             step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PATTERNS)
 def test_making_a_graph_changes_no_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(name)
