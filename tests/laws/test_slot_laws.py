@@ -3,8 +3,9 @@
 Without a GPU the steps of the CUDA graphs run one by one. In blocks of one row the arithmetic is that of the reference,
 so log-probabilities are equal to the last bit; but for attention, whose ring adds up in another order.
 
-Seen to fail: with rows that were stepped without being asked to, rows that moved without their logits, the logit bias of
-the row that was in the slot before, and a ring whose order depended on when it was made.
+Seen to fail: with rows that were stepped without being asked to, states that went on after the end of a text, a graph
+made from live inputs, rows that moved without their logits, the logit bias of the row that was in the slot before, and
+a ring whose order depended on when it was made.
 """
 
 import random
