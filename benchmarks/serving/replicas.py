@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -110,12 +110,15 @@ class Clients:
         return self.client.post(f"/sessions/{id}/fork", cast_to=httpx.Response).json()["id"]
 
 
-def disturbed(run: Path, requests: int, streams: int) -> dict[str, Any]:
-    """Kills a replica when a third has been answered; counts what was lost, and what differs."""
+def disturbed(
+    run: Path, requests: int, streams: int, check: Callable[[str, str], None] = lambda address, token: None
+) -> dict[str, Any]:
+    """Kills a replica when a third has been answered; counts what was lost, and what differs. `check` comes first."""
     model = elman.load(run, "cpu")
     prompts = [("the cat sat", seed) for seed in range(requests)]
     expected = [model.generate(text, max_tokens=TOKENS, seed=seed) for text, seed in prompts]
     with cluster_server(run, "--replicas", "2") as (process, address, token):
+        check(address, token)
         clients = Clients(openai.OpenAI(base_url=f"{address}/v1", api_key=token, max_retries=0, timeout=120))
         session, found, begun = clients.session(), dict[int, str](), time.monotonic()
         other = clients.fork(session)
