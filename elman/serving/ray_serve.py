@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,8 @@ def serve_on_ray(
             run_until_stopped(serve, application, announce)
         finally:
             serve.shutdown()
-            ray.get(keeper.close.remote())
+            with suppress(ray.exceptions.RayError):
+                ray.get(keeper.close.remote(), timeout=settings.drain_seconds)
             ray.kill(keeper)
     finally:
         ray.shutdown()
@@ -78,7 +79,8 @@ def deploy(serve: Any, application: Any) -> None:
     try:
         serve.run(application, name=NAME, route_prefix="/")
     except RuntimeError as error:
-        raise RunError("the replicas did not start; the log of the cluster says why") from error
+        reasons = [line.strip() for line in str(error).splitlines() if "Error" in line]
+        raise RunError(f"the replicas did not start: {reasons[-1] if reasons else error}") from error
 
 
 def anywhere(settings: ServeConfig) -> ServeConfig:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from processes import environment
 
+from elman.serving.chat_format import read_chat_format
+
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 GUIDE = (GUIDES / "deploy.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
@@ -49,3 +51,10 @@ def test_every_option_and_path_of_the_guide_exists():
     assert len(commands) >= 4
     for option in re.findall(r"--([\w-]+)", " ".join(commands)):
         assert option.replace("-", "_") in ServeConfig.model_fields
+
+
+def test_the_chat_template_of_the_guide_is_one(tmp_path):
+    (shown,) = [text for language, text in BLOCKS if language == "yaml"]
+    (tmp_path / "chat.yaml").write_text(shown)
+    written = read_chat_format(tmp_path / "chat.yaml").text([("system", "Be kind."), ("user", "a"), ("assistant", "b")])
+    assert written == "Be kind.\nQ: a\nA: b\nA:"

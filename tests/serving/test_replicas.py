@@ -9,6 +9,7 @@ import httpx
 import pytest
 from processes import wait_for
 
+from elman.comparison.user_modules import read_already, read_modules
 from elman.errors import ConfigError
 from elman.serving.metrics import Metrics
 from elman.serving.ray_serve import check_cluster
@@ -109,6 +110,12 @@ def test_what_a_cluster_serves_already_is_not_replaced():
     assert busy.called == []
     with pytest.raises(ConfigError, match="9 replicas need 9 cores, but there are 4"):
         check_cluster(Cluster(), Cluster(), settings.model_copy(update={"ray": "local"}))
+
+
+def test_files_of_users_are_known_to_those_that_are_started(tmp_path):
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    read_modules([tmp_path / "mine.py"])
+    assert tmp_path.resolve() / "mine.py" in read_already()
 
 
 # The keeper of sessions, without a cluster
