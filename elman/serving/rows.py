@@ -133,8 +133,10 @@ class TorchRow:
         logits = self.logits.cpu()
         (total,) = checked_logsumexp(logits)
         values = logits[0].double() - total
-        top = values.topk(min(draw.top, len(values)))
-        likeliest = [*zip(top.indices.tolist(), top.values.tolist(), strict=True)]
+        likeliest = []
+        if draw.top:  # of equal ones those with the lowest ids, which `topk` does not promise
+            ordered, ids = values.sort(descending=True, stable=True)
+            likeliest = [*zip(ids[: draw.top].tolist(), ordered[: draw.top].tolist(), strict=True)]
         token = self.draw(logits, draw.uniform) if draw.token is None else draw.token
         return Choice(token, float(values[token]), likeliest)
 

@@ -397,8 +397,9 @@ class SlotRows(Rows):
         result = torch.stack([token.double(), logits.gather(1, token.unsqueeze(1)).squeeze(1).double(), total.double()])
         self.outputs[:, :, rows].index_copy_(0, number, result.unsqueeze(0))
         if kind.top:
-            for buffer, part in zip(self.tops[kind.top], logits.topk(kind.top, dim=-1), strict=True):
-                buffer[:, rows].index_copy_(0, number, part.to(buffer.dtype).unsqueeze(0))
+            ordered = logits.sort(dim=-1, descending=True, stable=True)  # of equal logits `topk` takes any
+            for buffer, part in zip(self.tops[kind.top], ordered, strict=True):
+                buffer[:, rows].index_copy_(0, number, part[:, : kind.top].to(buffer.dtype).unsqueeze(0))
         if penalties is not None:
             shifted = torch.cat([penalties.recent[:, 1:], token.unsqueeze(1)], dim=1)
             keep((penalties.recent, penalties.counts), (shifted, count_tokens(penalties.counts, token)), drawn)

@@ -112,6 +112,19 @@ def test_a_row_in_a_block_of_its_own_is_that_of_the_reference(name: str) -> None
         held.append(slots.add(initial(model), Rule()))
 
 
+@pytest.mark.parametrize(
+    "make", [TorchRows, lambda model: SlotRows(model, 2, block=2), lambda model: rows_for(model, ServeConfig())]
+)
+def test_of_equal_logits_the_lowest_ids_are_listed(make: Callable[[LanguageModel], Rows]) -> None:
+    model = model_of(vocabulary=300)
+    torch.nn.init.zeros_(model.output_weight)
+    rows = make(model)
+    row = rows.add(initial(model), Rule())
+    rows.step([Feed(row, START)])
+    (choice,) = rows.choose([Draw(row, 0.5, 20)])
+    assert [token for token, _ in choice.top] == [*range(20)]
+
+
 def assert_company_changes_nothing(
     model: LanguageModel, make: Callable[[], Rows], tolerance: float = 0.0, texts: int = 12
 ) -> None:
