@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from elman.compiler.cpu.step import CompiledStep, RowRunner
+from elman.compiler.cpu.step import CompiledStep, RowRunner, Turn
 from elman.errors import ConfigError, ElmanError
 from elman.evaluation.inference_mode import inference_mode
 from elman.generation.engine import find_engine, rules_of
 from elman.generation.sampling import GenerationConfig, invalid_logits
-from elman.serving.rows import Choice, Draw, Feed, Rows, Rule, TorchRows
+from elman.serving.rows import Choice, Draw, Feed, Progress, Rows, Rule, TorchRows
 from elman.serving.settings import ServeConfig
 from elman.shapes import State
 
@@ -39,8 +39,9 @@ class CompiledRows(Rows):
 
     def add(self, state: State, rule: Rule) -> int:
         row = self.runner.add(state)
-        # texts end and begin in the scheduler: no rule has to know their marks
-        self.runner.set_rules(row, rules_of(rule.config, self.vocabulary, 0, 0, rule.excluded), rule.known)
+        self.runner.set_rules(
+            row, rules_of(rule.config, self.vocabulary, rule.end, rule.start, rule.excluded), rule.known
+        )
         return row
 
     def remove(self, row: int) -> None:
@@ -71,3 +72,15 @@ class CompiledRows(Rows):
                     else invalid_logits(self.runner.logits(row), 0)
                 )
         return [found[draw.row] for draw in draws]
+
+    def advance(self, turns: Sequence[Turn], seconds: float, steps: int, beside: int) -> list[Progress]:
+        advances = self.runner.advance(turns, seconds, steps, beside)
+        return [self._progress(turn.row, *advance) for turn, advance in zip(turns, advances, strict=True)]
+
+    def _progress(self, row: int, read: int, tokens: list[int], log_probs: list[float], tops: list[Any]) -> Progress:
+        tops = tops or [[]] * len(tokens)
+        if math.isfinite(sum(log_probs)):
+            return Progress(read, tokens, log_probs, tops)
+        good = next(place for place, value in enumerate(log_probs) if not math.isfinite(value))
+        problem = invalid_logits(self.runner.logits(row), 0)
+        return Progress(read, tokens[:good], log_probs[:good], tops[:good], problem)

@@ -3,6 +3,7 @@
 A row gives the same tokens and log-probabilities in any company, bit for bit on a CPU.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from elman.compiler.cpu.step import Turn
 from elman.errors import ElmanError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation.sampling import (
@@ -39,6 +41,8 @@ class Rule(NamedTuple):
     config: GenerationConfig = GenerationConfig()
     excluded: int | None = None  # a token that is never drawn
     known: Sequence[int] = ()  # the text before the first drawn token, for the repetition penalty
+    end: int = NO_TOKEN  # the token that ends a text, unless the settings say to go on
+    start: int = NO_TOKEN  # the token that is read in its place
 
 
 class Draw(NamedTuple):
@@ -54,6 +58,16 @@ class Choice(NamedTuple):
     token: int
     log_prob: float  # under the model itself
     top: list[tuple[int, float]]  # most likely tokens, in descending order
+
+
+class Progress(NamedTuple):
+    """How far a row came in its turn."""
+
+    read: int  # of its inputs
+    tokens: list[int]  # that were drawn or scored
+    log_probs: list[float]
+    tops: list[list[tuple[int, float]]]
+    problem: ElmanError | None = None  # invalid logits after these
 
 
 class Rows(ABC):
@@ -80,6 +94,65 @@ class Rows(ABC):
     @abstractmethod
     def choose(self, draws: Sequence[Draw]) -> list[Choice | ElmanError]:
         """Samples or scores by the logits after the last step of each row; an exception for invalid logits."""
+
+    def advance(self, turns: Sequence[Turn], seconds: float, steps: int, beside: int) -> list[Progress]:
+        """Takes turns: steps of all rows, as many as fit into the time, and one at least. Before each of these, rows
+        with more than one token to read take up to `beside` steps by themselves. Here one step of all rows."""
+        until, works = time.monotonic() + seconds, [Work(turn) for turn in turns]
+        for _ in range(beside):
+            prompts = [work for work in works if work.unread > 1]
+            if not prompts or time.monotonic() >= until:
+                break
+            self._take(prompts)
+        self._take([work for work in works if work.unread])
+        return [work.progress() for work in works]
+
+    def _take(self, works: "Sequence[Work]") -> None:
+        """One step of each, and the tokens that are drawn or scored after it."""
+        drawing = [work for work in works if work.wants_logits]
+        self.step([work.feed() for work in works])
+        if drawing:
+            for work, choice in zip(drawing, self.choose([work.draw() for work in drawing]), strict=True):
+                work.note(choice)
+
+
+class Work:
+    """A turn, and what has been done of it."""
+
+    def __init__(self, turn: Turn):
+        self.turn, self.read = turn, 0
+        self.choices: list[Choice] = []
+        self.problem: ElmanError | None = None
+
+    @property
+    def unread(self) -> int:
+        return 0 if self.problem else len(self.turn.inputs) - self.read
+
+    @property
+    def wants_logits(self) -> bool:
+        return bool(self.turn.given) or (self.unread == 1 and len(self.turn.uniforms) > 0)
+
+    def feed(self) -> Feed:
+        feed = Feed(self.turn.row, self.turn.inputs[self.read], self.wants_logits)
+        self.read += 1
+        return feed
+
+    def draw(self) -> Draw:
+        """After the feed."""
+        turn = self.turn
+        if turn.given:
+            return Draw(turn.row, top=turn.top, token=turn.given[self.read - 1])
+        return Draw(turn.row, turn.uniforms[0], turn.top)
+
+    def note(self, choice: Choice | ElmanError) -> None:
+        if isinstance(choice, ElmanError):
+            self.problem = choice
+        else:
+            self.choices.append(choice)
+
+    def progress(self) -> Progress:
+        tokens, log_probs, tops = ([choice[field] for choice in self.choices] for field in range(3))
+        return Progress(self.read, tokens, log_probs, tops, self.problem)
 
 
 class TorchRow:

@@ -5,7 +5,9 @@
                                                └── the token that was drawn ──────┘
 
 A row reads its prompt token by token, as it generates; while others generate, rows with a prompt take a few steps more,
-so that long prompts neither wait nor make others wait. One thread computes; all else only submits and cancels.
+so that long prompts neither wait nor make others wait. Rows take as many steps at once as fit into a few milliseconds.
+The first token of a text is delivered at once, others together that come within `interval` seconds. One thread
+computes; all else only submits and cancels.
 """
 
 import logging
@@ -18,11 +20,12 @@ from typing import Any
 from elman.errors import ElmanError
 from elman.serving.generation import Failed, Finished, Generation, Output, Piece, Scored, Snapshot
 from elman.serving.prefix_cache import PrefixCache
-from elman.serving.rows import Feed, Rows
+from elman.serving.rows import Progress, Rows
 from elman.shapes import State
 
-PREFILL_BESIDE = 4  # prompt tokens that are read between two steps of rows that generate
-PREFILL_ALONE = 64  # the same where no row generates
+PREFILL_BESIDE = 4  # steps of rows that read their prompt between two steps of all rows
+SLICE = 0.005  # seconds for which the rows are left to themselves; where one step takes longer, a step
+MANY = 2**30  # steps
 
 log = logging.getLogger("elman.serving")
 Deliver = Callable[[list[tuple[Generation, Output]]], None]
@@ -46,7 +49,9 @@ class Scheduler:
         max_rows: int = 64,
         max_queue: int = 256,
         cache_bytes: int = 2**26,
+        interval: float = 0.02,
     ):
+        self.interval = interval
         self.rows, self.initial, self.eos_id, self.start_id = rows, initial, eos_id, start_id
         self.deliver, self.max_rows, self.max_queue = deliver, max_rows, max_queue
         self.cache = PrefixCache(cache_bytes)
@@ -54,7 +59,7 @@ class Scheduler:
         self._waiting: OrderedDict[object, deque[Generation]] = OrderedDict()
         self._changed = threading.Condition()
         self._closing = False
-        self._outbox: list[tuple[Generation, Output]] = []
+        self._telling: dict[Generation, None] = {}  # texts with outputs that were not delivered yet, in order
         self._thread = threading.Thread(target=self._run, name="elman-scheduler", daemon=True)
         self._thread.start()
 
@@ -131,63 +136,50 @@ class Scheduler:
             self._fork(generation)
 
     def _iterate(self) -> None:
-        """One step of every row, after some steps of rows whose prompts are long."""
+        """Some steps of all rows."""
         self._drop([generation for generation in self.running if generation.cancelled])
-        prompts = [generation for generation in self.running if generation.unread > 1]
-        for _ in range(PREFILL_BESIDE if len(prompts) < len(self.running) else PREFILL_ALONE):
-            if not prompts or self._interrupted(prompts):
-                break
-            self._step(prompts)
-            prompts = [generation for generation in prompts if generation.unread > 1 and not generation.ended]
-        if self.running:
-            self._step(self.running)
-            self._sample([generation for generation in self.running if not generation.unread])
+        if not self.running:
+            return
+        running = [*self.running]
+        one_step = not self.interval or any(one.is_exact or one.draws_first for one in running)
+        turns = [generation.turn() for generation in running]
+        found = self.rows.advance(turns, SLICE, 1 if one_step else MANY, PREFILL_BESIDE)
+        for generation, progress in zip(running, found, strict=True):
+            self._note(generation, progress)
 
-    def _interrupted(self, prompts: list[Generation]) -> bool:
-        return self._closing or any(generation.cancelled for generation in prompts)
+    def _note(self, generation: Generation, progress: Progress) -> None:
+        """What a row has read, scored and drawn in its turn."""
+        read, *found, problem = progress
+        scoring = generation.unread > 1
+        if generation.unread:
+            self._note_read(generation, read)
+        if scoring:
+            for scored in map(Scored, *found):
+                self._tell(generation, scored)
+        elif progress.tokens:
+            problem = self._note_drawn(generation, *found) or problem
+        if problem:
+            self._end(generation, Failed(problem))
+        elif generation.finished and not generation.unread:
+            self._end(generation, Finished(generation.finished, generation.close(), self._snapshot(generation)))
 
-    def _step(self, generations: list[Generation]) -> None:
-        """Reads the next token of each: a known one, or the one that was drawn last."""
-        feeds = [Feed(one.row, self._input_of(one), one.wants_logits or not one.unread) for one in generations]
-        self.rows.step(feeds)
-        reading = [generation for generation in generations if generation.unread]
-        for generation in reading:
-            generation.read += 1
-            if generation.start is None and self.cache.keeps(generation.known, generation.read):
-                state = self.rows.state(generation.row)
-                self.cache.put(generation.owner, generation.known, generation.read, state)
-            self._fork(generation)
-        scored = [generation for generation in reading if generation.scored and generation.unread]
-        for generation, choice in zip(scored, self._choices([one.score_next() for one in scored]), strict=True):
-            if isinstance(choice, Exception):
-                self._end(generation, Failed(choice))
-            else:
-                self._outbox.append((generation, Scored(*choice)))
+    def _note_read(self, generation: Generation, count: int) -> None:
+        generation.read += count
+        if generation.start is None and self.cache.keeps(generation.known, generation.read):
+            state = self.rows.state(generation.row)
+            self.cache.put(generation.owner, generation.known, generation.read, state)
+        self._fork(generation)
 
-    def _input_of(self, generation: Generation) -> int:
-        token = generation.known[generation.read] if generation.unread else generation.generated[-1]
-        return self.start_id if token == self.eos_id else token
-
-    def _choices(self, draws: list[Any]) -> list[Any]:
-        return self.rows.choose(draws) if draws else []
-
-    def _sample(self, generations: list[Generation]) -> None:
-        """The next token of each text that has read its prompt."""
-        for generation in [one for one in generations if not one.limit]:
-            self._end(generation, Finished("length", "", self._snapshot(generation)))
-        drawing = [generation for generation in generations if generation.limit]
-        for generation, choice in zip(drawing, self._choices([one.draw() for one in drawing]), strict=True):
-            if isinstance(choice, Exception):
-                self._end(generation, Failed(choice))
-                continue
-            try:
-                text = generation.push(choice.token)
-            except ElmanError as problem:  # longer than the model has positions
-                self._end(generation, Failed(problem))
-                continue
-            self._outbox.append((generation, Piece(choice.token, choice.log_prob, choice.top, text)))
-            if generation.finished:
-                self._end(generation, Finished(generation.finished, generation.close(), self._snapshot(generation)))
+    def _note_drawn(
+        self, generation: Generation, tokens: list[int], log_probs: list[float], tops: list[Any]
+    ) -> ElmanError | None:
+        try:
+            texts = generation.push(tokens)
+        except ElmanError as problem:  # longer than the model has positions
+            return problem
+        for piece in map(Piece, tokens, log_probs, tops, texts):  # up to where the text ends
+            self._tell(generation, piece)
+        return None
 
     def _snapshot(self, generation: Generation) -> Snapshot | None:
         """The text so far as a value. The end of a text is not part of it, so that it can be continued."""
@@ -212,8 +204,9 @@ class Scheduler:
             self._waiting.move_to_end(forks[0], last=False)
 
     def _end(self, generation: Generation, output: Output) -> None:
-        self._outbox.append((generation, output))
-        self._outbox += [(fork, output) for fork in generation.forks]  # which have failed with it
+        for one in (generation, *generation.forks):  # which have failed with it
+            self._tell(one, output)
+            one.ended = True
         self._drop([generation])
 
     def _drop(self, generations: list[Generation]) -> None:
@@ -228,9 +221,21 @@ class Scheduler:
             self._waiting.clear()
         for generation in [*self.running]:
             self._end(generation, Failed(problem))
-        self._outbox += [(one, Failed(problem)) for generation in waiting for one in (generation, *generation.forks)]
+        for generation in waiting:
+            for one in (generation, *generation.forks):
+                self._tell(one, Failed(problem))
+                one.ended = True
+
+    def _tell(self, generation: Generation, output: Output) -> None:
+        generation.outputs.append(output)
+        self._telling[generation] = None
 
     def _flush(self) -> None:
-        if self._outbox:
-            outbox, self._outbox = self._outbox, []
-            self.deliver(outbox)
+        """Delivers what has waited long enough."""
+        now, box = time.monotonic(), []
+        for generation in [one for one in self._telling if one.ended or now - one.delivered >= self.interval]:
+            box += [(generation, output) for output in generation.outputs]
+            generation.outputs, generation.delivered = [], now
+            del self._telling[generation]
+        if box:
+            self.deliver(box)

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from elman.serving.api.event_stream import DONE, EventStream, event, primed
 from elman.serving.api.routing import Body, Serving, router
 from elman.serving.api.sampling_fields import SamplingFields
-from elman.serving.api.text_call import Text, check_count, check_prompt, make_texts, usage
+from elman.serving.api.text_call import Text, check_count, check_prompt, joined, make_texts, usage
 from elman.serving.api.text_service import TextService
 from elman.serving.errors import ApiError
 from elman.serving.generation import Piece
@@ -115,11 +115,11 @@ async def _events(body: ChatRequest, service: TextService) -> AsyncGenerator[byt
 
         async for batch in service.outputs(model, texts):
             events = []
-            for text, output in batch:
+            for text, outputs in joined(batch):
                 if len(text.pieces) == 0:
                     events.append(chunk(numbers[id(text)], {"role": "assistant", "content": ""}, None, ()))
-                new = trims[id(text)].push(text.add(output))
-                pieces = [output] if isinstance(output, Piece) else []
+                new = trims[id(text)].push("".join([text.add(output) for output in outputs]))
+                pieces = [output for output in outputs if isinstance(output, Piece)]
                 events.append(chunk(numbers[id(text)], {"content": new} if new or pieces else {}, text, pieces))
             yield b"".join(events)
         if options and options.include_usage:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from elman.serving.api.event_stream import DONE, EventStream, event, primed
 from elman.serving.api.routing import Serving, router
 from elman.serving.api.sampling_fields import SamplingFields, Tokens
-from elman.serving.api.text_call import Text, check_count, check_prompt, make_texts, usage
+from elman.serving.api.text_call import Text, check_count, check_prompt, joined, make_texts, usage
 from elman.serving.api.text_service import Origin, TextService
 from elman.serving.errors import ApiError
 from elman.serving.generation import Piece, Scored
@@ -125,9 +125,9 @@ async def _events(body: CompletionRequest, service: TextService) -> AsyncGenerat
         told = {id(text): 0 for text in texts}  # tokens whose log-probabilities have been sent
         async for batch in service.outputs(model, texts):
             events = []
-            for text, output in batch:
-                new = text.add(output)
-                if isinstance(output, Scored):
+            for text, outputs in joined(batch):
+                new = "".join([text.add(output) for output in outputs])
+                if isinstance(outputs[0], Scored):
                     continue
                 number = numbers[id(text)]
                 prompt = model.text_of(text.prompt) if body.echo and number not in echoed else ""

@@ -69,6 +69,17 @@ class Text:
         return new
 
 
+def joined(batch: Sequence[tuple[Text, Output]]) -> list[tuple[Text, list[Output]]]:
+    """Outputs by texts, the tokens of a text that came together as one."""
+    groups: list[tuple[Text, list[Output]]] = []
+    for text, output in batch:
+        if groups and groups[-1][0] is text and isinstance(output, Piece) and isinstance(groups[-1][1][-1], Piece):
+            groups[-1][1].append(output)
+        else:
+            groups.append((text, [output]))
+    return groups
+
+
 def failure(problem: Exception) -> Exception:
     if isinstance(problem, ElmanError):
         return ApiError(400, str(problem))

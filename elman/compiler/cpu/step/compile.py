@@ -26,7 +26,8 @@ class CompiledStep:
     def __init__(self, lowered: LoweredStep, parameters: list[Tensor]):
         self.lowered = lowered
         self.library = build.library(lowered.source)
-        self.library.set_kernels(build.runtime().gemm_fp32, build.runtime().gemm_int8)
+        names = [f"{kind}_{format}" for kind in ("gemm", "gemv") for format in ("fp32", "int8")]
+        self.library.set_kernels(*(getattr(build.runtime(), name) for name in names))
         self.renew(parameters)
 
     def renew(self, parameters: list[Tensor]) -> None:

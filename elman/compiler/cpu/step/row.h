@@ -13,7 +13,8 @@ struct Row {
     float* y;
 };
 
-// y = x @ packed + bias, for all rows: gemm_fp32 and gemm_int8 of products.h, which is compiled once for all programs.
+// y = x @ packed + bias, for all rows: functions of products.h, which is compiled once for all programs. All threads of a
+// step call gemm_fp32 and gemm_int8 together; gemv_fp32 and gemv_int8 are for the product of one row.
 typedef void (*Gemm)(const void* packed, Row* const* rows, int64_t count, int64_t inner, int64_t columns);
 
 namespace {

@@ -17,6 +17,7 @@ from elman.ops.state import leaves, with_leaves
 from elman.shapes import State
 
 SLAB = 4 * HUGE  # bytes allocated together for rows: huge pages for rows that are smaller
+FOREVER, MANY = 1e9, 2**62  # seconds, steps
 DRAW = -1  # in place of a given token
 ADDRESSES = ("logits", "rules", "recent", "counts")
 CHOICE = np.dtype(
@@ -29,6 +30,10 @@ CHOICE = np.dtype(
         ("best", np.int64),
     ]
 )
+DRAWN = "tokens", "log_probs"
+TOPS = "top_tokens", "top_log_probs"
+COUNTS = "inputs", "unread", "read", "drawn", "most", "uniforms", "given", *DRAWN, "top", *TOPS, "last"
+TURN = np.dtype([("row", np.int64), ("choice", CHOICE), *((name, np.int64) for name in COUNTS)])
 
 
 class Choice(NamedTuple):
@@ -38,6 +43,26 @@ class Choice(NamedTuple):
     log_prob: float
     is_best: bool  # no token is more probable
     top: list[tuple[int, float]]  # the most probable tokens and their log-probabilities
+
+
+class Turn(NamedTuple):
+    """What a row does next: it reads tokens, then draws some, and reads each of them but the last. Or it scores a given
+    token after each that it reads."""
+
+    row: int
+    inputs: Sequence[int]
+    uniforms: Sequence[float] = ()  # a random number in [0, 1) for each token that is drawn
+    given: Sequence[int] = ()  # empty, or as many as inputs
+    top: int = 0  # the number of most likely tokens that are reported
+
+
+class Advance(NamedTuple):
+    """How far a row came: how many of its inputs it has read, and the tokens that it has drawn or scored."""
+
+    read: int
+    tokens: list[int]  # -1 at the end where the logits are not finite
+    log_probs: list[float]
+    tops: list[list[tuple[int, float]]]  # empty without `top`
 
 
 class _Text(NamedTuple):
@@ -61,6 +86,7 @@ class RowRunner:
         if program.lowered.input.numel() != 1 or program.lowered.input.dtype != torch.long:
             raise ValueError("rows are stepped by tokens; this step was compiled for another input")
         self.program, self.threads = program, threads
+        self._vocabulary = program.lowered.output.shape[-1]
         self._memory: list[RowMemory] = []
         self._texts: dict[int, _Text] = {}  # of the rows that are there
         self._free: list[int] = []
@@ -82,7 +108,7 @@ class RowRunner:
             self._grow()
         row = self._free.pop()
         self._memory[row].load(leaves(state))
-        rules = Rules(self._memory[row].output.shape[-1])
+        rules = Rules(self._vocabulary)
         self._texts[row] = _Text(state, rules, History(rules))
         self.set_rules(row, rules)
         if logits is not None:
@@ -92,8 +118,8 @@ class RowRunner:
     def set_rules(self, row: int, rules: Rules, known: Sequence[int] = ()) -> None:
         """How the row's tokens are drawn from now on, after the text `known`."""
         self._check([row])
-        if rules.vocab != self._memory[row].output.shape[-1]:
-            raise ValueError(f"rules for {rules.vocab} tokens; the model has {self._memory[row].output.shape[-1]}")
+        if rules.vocab != self._vocabulary:
+            raise ValueError(f"rules for {rules.vocab} tokens; the model has {self._vocabulary}")
         history = History(rules, known)
         self._texts[row] = self._texts[row]._replace(rules=rules, history=history)
         addresses = self._memory[row].output.data_ptr(), ctypes.addressof(rules), history.recent, history.counts or 0
@@ -125,16 +151,14 @@ class RowRunner:
 
     def score(self, rows: Sequence[int], tokens: Sequence[int], top: int = 0) -> list[Choice]:
         """The log-probability of a given next token of each row."""
-        vocab = self.program.lowered.output.shape[-1]
-        if wrong := [token for token in tokens if not 0 <= token < vocab]:
-            raise ValueError(f"token {wrong[0]} is not among the {vocab} tokens")
+        self._check_tokens(tokens)
         return self._choose(rows, 0, np.asarray(tokens, np.int64), top)
 
     def _choose(self, rows: Sequence[int], uniforms: Any, given: Any, top: int) -> list[Choice]:
         self._check(rows)
         choices = self._choices[np.asarray(rows, np.int64)]
         choices["uniform"], choices["given"] = uniforms, given
-        top = min(top, self.program.lowered.output.shape[-1])
+        top = min(top, self._vocabulary)
         tokens, log_probs = np.zeros((len(rows), top), np.int64), np.zeros((len(rows), top))
         arrays = [ctypes.c_void_p(array.ctypes.data) for array in (choices, tokens, log_probs)]
         build.runtime().choose_rows(self._pool, arrays[0], *map(ctypes.c_int64, (len(rows), top)), *arrays[1:])
@@ -143,6 +167,39 @@ class RowRunner:
         return [
             Choice(token, log_prob, bool(best), top) for token, log_prob, best, top in zip(*found, tops, strict=True)
         ]
+
+    def advance(
+        self, turns: Sequence[Turn], seconds: float = FOREVER, steps: int = MANY, beside: int = 0
+    ) -> list[Advance]:
+        """Takes these turns, as many steps of all rows as fit into the time, and one at least. Texts end at the token
+        that their rules say. Between two steps, rows with more than one token to read take up to `beside` steps by
+        themselves."""
+        rows = [turn.row for turn in turns]
+        self._check(rows)
+        lengths, most = [len(turn.inputs) for turn in turns], [len(turn.uniforms) or len(turn.given) for turn in turns]
+        for turn in turns:
+            if not turn.inputs or len(turn.given) not in (0, len(turn.inputs)):
+                raise ValueError(f"{len(turn.inputs)} tokens to read, {len(turn.given)} to be scored after them")
+        self._check_tokens([token for turn in turns for token in turn.given])
+        tops = [min(turn.top, self._vocabulary) for turn in turns]
+        table = np.zeros(len(turns), TURN)
+        table["row"], table["choice"] = self._addresses[rows], self._choices[rows]
+        table["unread"], table["most"], table["top"] = lengths, most, tops
+        inputs = np.array([token for turn in turns for token in turn.inputs], np.int64)
+        targets = np.array([token for turn in turns for token in turn.given or turn.inputs], np.int64)
+        uniforms = np.concatenate([np.empty(0), *(turn.uniforms for turn in turns)])
+        table["inputs"] = _places(inputs, lengths)
+        table["given"] = np.where([bool(turn.given) for turn in turns], _places(targets, lengths), 0)
+        table["uniforms"] = _places(uniforms, [len(turn.uniforms) for turn in turns])
+        listed = [count * top for count, top in zip(most, tops, strict=True)]
+        drawn, found = ([np.empty(sum(sizes), kind) for kind in (np.int64, np.float64)] for sizes in (most, listed))
+        for names, arrays, sizes in ((DRAWN, drawn, most), (TOPS, found, listed)):
+            for name, array in zip(names, arrays, strict=True):
+                table[name] = _places(array, sizes)
+        stepping = self.program.library.step, self.program.weights
+        given = ctypes.c_void_p(table.ctypes.data), *map(ctypes.c_int64, (len(turns), steps, beside))
+        build.runtime().advance_rows(self._pool, *stepping, *given, ctypes.c_double(seconds))
+        return _advances(table, lengths, most, tops, drawn, found)
 
     def logits(self, row: int) -> Tensor:
         """The logits (1, vocabulary) after the row's last token. The row's next step overwrites them."""
@@ -170,8 +227,33 @@ class RowRunner:
         self._addresses = np.append(self._addresses, self._memory[-1].address)
         self._choices = np.append(self._choices, np.zeros(1, CHOICE))
 
+    def _check_tokens(self, tokens: Sequence[int]) -> None:
+        if wrong := [token for token in tokens if not 0 <= token < self._vocabulary]:
+            raise ValueError(f"token {wrong[0]} is not among the {self._vocabulary} tokens")
+
     def _check(self, rows: Sequence[int]) -> None:
         if missing := [row for row in rows if row not in self._texts]:
             raise ValueError(f"there is no row {missing[0]}")
         if len(set(rows)) < len(rows):
             raise ValueError("a row is given twice; a step moves each row on by one token")
+
+
+def _places(array: Any, sizes: Sequence[int]) -> Any:
+    """The addresses of parts of an array, one after another."""
+    return array.ctypes.data + array.itemsize * (np.cumsum(sizes) - sizes)
+
+
+def _advances(table: Any, lengths: Any, most: Any, tops: Any, drawn: Any, found: Any) -> list[Advance]:
+    (tokens, log_probs), (top_tokens, top_log_probs) = drawn, found
+    advances, start, place = [], 0, 0
+    for read, count, length, room, top in zip(
+        table["read"].tolist(), table["drawn"].tolist(), lengths, most, tops, strict=True
+    ):
+        own, likeliest = slice(start, start + count), slice(place, place + count * top)
+        lists: list[list[tuple[int, float]]] = []
+        if top:
+            pairs = [*zip(top_tokens[likeliest].tolist(), top_log_probs[likeliest].tolist(), strict=True)]
+            lists = [pairs[at : at + top] for at in range(0, len(pairs), top)]
+        advances.append(Advance(min(read, length), tokens[own].tolist(), log_probs[own].tolist(), lists))
+        start, place = start + room, place + room * top
+    return advances
