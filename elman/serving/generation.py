@@ -93,7 +93,7 @@ class Generation:
         self.cached = 0  # of these, how many came with a cached state
         self.generated: list[int] = []
         self.outputs: list[Output] = []  # not delivered yet
-        self.delivered = 0.0  # when outputs were delivered last
+        self.delivered = 0.0  # when some were delivered last
         self._random_numbers = np.empty(0)  # of the next tokens
         self.detokenizer: Detokenizer | None = None
 
@@ -120,11 +120,6 @@ class Generation:
         return Rule(self.config, self.excluded, known, self.tokenizer.eos_id, self.tokenizer.start_id)
 
     @property
-    def draws_first(self) -> bool:
-        """Whether the next token that is drawn is the first."""
-        return not self.generated and self.unread < 2
-
-    @property
     def is_exact(self) -> bool:
         """Whether the state after the text is wanted, though only the text tells where it stops: then no token is
         drawn beyond."""
@@ -146,8 +141,8 @@ class Generation:
         return [start if token == end else token for token in tokens]
 
     def _uniforms(self) -> Any:
-        """A random number for each token that may be drawn next."""
-        count = min(CHUNK, self.limit - len(self.generated))
+        """A random number for each token that is drawn next. The first one is not kept waiting for others."""
+        count = min(1 if self.is_exact or not self.generated else CHUNK, self.limit - len(self.generated))
         if self.config.temperature == 0:
             return np.zeros(count)
         if len(self._random_numbers) < count:

@@ -73,14 +73,20 @@ class CompiledRows(Rows):
                 )
         return [found[draw.row] for draw in draws]
 
-    def advance(self, turns: Sequence[Turn], seconds: float, steps: int, beside: int) -> list[Progress]:
-        advances = self.runner.advance(turns, seconds, steps, beside)
-        return [self._progress(turn.row, *advance) for turn, advance in zip(turns, advances, strict=True)]
+    def begin(self, turn: Turn) -> None:
+        self.runner.begin(turn)
 
-    def _progress(self, row: int, read: int, tokens: list[int], log_probs: list[float], tops: list[Any]) -> Progress:
+    def advance(self, seconds: float, steps: int, beside: int) -> list[int]:
+        return self.runner.advance(seconds, steps, beside)
+
+    def progress(self, row: int) -> Progress:
+        read, tokens, log_probs, tops = self.runner.progress(row)
         tops = tops or [[]] * len(tokens)
         if math.isfinite(sum(log_probs)):
             return Progress(read, tokens, log_probs, tops)
         good = next(place for place, value in enumerate(log_probs) if not math.isfinite(value))
         problem = invalid_logits(self.runner.logits(row), 0)
         return Progress(read, tokens[:good], log_probs[:good], tops[:good], problem)
+
+    def stop(self, row: int) -> None:
+        """Removing a row ends its turn."""

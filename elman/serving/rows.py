@@ -6,6 +6,7 @@ A row gives the same tokens and log-probabilities in any company, bit for bit on
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -63,7 +64,7 @@ class Choice(NamedTuple):
 class Progress(NamedTuple):
     """How far a row came in its turn."""
 
-    read: int  # of its inputs
+    read: int  # inputs
     tokens: list[int]  # that were drawn or scored
     log_probs: list[float]
     tops: list[list[tuple[int, float]]]
@@ -95,17 +96,37 @@ class Rows(ABC):
     def choose(self, draws: Sequence[Draw]) -> list[Choice | ElmanError]:
         """Samples or scores by the logits after the last step of each row; an exception for invalid logits."""
 
-    def advance(self, turns: Sequence[Turn], seconds: float, steps: int, beside: int) -> list[Progress]:
-        """Takes turns: steps of all rows, as many as fit into the time, and one at least. Before each of these, rows
-        with more than one token to read take up to `beside` steps by themselves. Here one step of all rows."""
-        until, works = time.monotonic() + seconds, [Work(turn) for turn in turns]
+    # Turns, which an engine may take faster
+
+    def begin(self, turn: Turn) -> None:
+        """Gives a row a turn, which `advance` takes."""
+        self._works[turn.row] = Work(turn)
+
+    def advance(self, seconds: float, steps: int, beside: int) -> list[int]:
+        """Takes the turns of all rows that have one: steps of all of them, as many as fit into the time, and one at
+        least. Before each, rows with more than one token to read take up to `beside` steps by themselves. Returns the
+        rows whose turns are over. Here it is one step, after which a turn is over that draws."""
+        until, going = time.monotonic() + seconds, [work for work in self._works.values() if work.unread]
         for _ in range(beside):
-            prompts = [work for work in works if work.unread > 1]
+            prompts = [work for work in going if work.unread > 1]
             if not prompts or time.monotonic() >= until:
                 break
             self._take(prompts)
-        self._take([work for work in works if work.unread])
-        return [work.progress() for work in works]
+        if going:
+            self._take([work for work in going if work.unread])
+        return [work.turn.row for work in going if not work.unread]
+
+    def progress(self, row: int) -> Progress:
+        """What a row has done in its turn since this was asked last."""
+        return self._works[row].progress()
+
+    def stop(self, row: int) -> None:
+        """Ends the turn of a row."""
+        self._works.pop(row, None)
+
+    @cached_property
+    def _works(self) -> "dict[int, Work]":
+        return {}
 
     def _take(self, works: "Sequence[Work]") -> None:
         """One step of each, and the tokens that are drawn or scored after it."""
@@ -120,7 +141,7 @@ class Work:
     """A turn, and what has been done of it."""
 
     def __init__(self, turn: Turn):
-        self.turn, self.read = turn, 0
+        self.turn, self.read, self.told = turn, 0, 0
         self.choices: list[Choice] = []
         self.problem: ElmanError | None = None
 
@@ -151,8 +172,10 @@ class Work:
             self.choices.append(choice)
 
     def progress(self) -> Progress:
-        tokens, log_probs, tops = ([choice[field] for choice in self.choices] for field in range(3))
-        return Progress(self.read, tokens, log_probs, tops, self.problem)
+        choices, self.choices = self.choices, []
+        read, self.told = self.read - self.told, self.read
+        tokens, log_probs, tops = ([choice[field] for choice in choices] for field in range(3))
+        return Progress(read, tokens, log_probs, tops, self.problem)
 
 
 class TorchRow:

@@ -134,18 +134,26 @@ class Scheduler:
             generation.entered = time.monotonic()
             self.running.append(generation)
             self._fork(generation)
+            self.rows.begin(generation.turn())
 
     def _iterate(self) -> None:
         """Some steps of all rows."""
         self._drop([generation for generation in self.running if generation.cancelled])
         if not self.running:
             return
-        running = [*self.running]
-        one_step = not self.interval or any(one.is_exact or one.draws_first for one in running)
-        turns = [generation.turn() for generation in running]
-        found = self.rows.advance(turns, SLICE, 1 if one_step else MANY, PREFILL_BESIDE)
-        for generation, progress in zip(running, found, strict=True):
-            self._note(generation, progress)
+        by_row = {one.row: one for one in self.running}
+        one_step = not self.interval or any(one.is_exact for one in self.running)
+        over = [by_row[row] for row in self.rows.advance(SLICE, 1 if one_step else MANY, PREFILL_BESIDE)]
+        due = [one for one in self.running if one.config.stop or self._is_due(one)]
+        for generation in dict.fromkeys([*over, *due]):
+            self._note(generation, self.rows.progress(generation.row))
+        for generation in over:
+            if not generation.ended:
+                self.rows.begin(generation.turn())
+
+    def _is_due(self, generation: Generation) -> bool:
+        """Whether what a text has to tell may not wait."""
+        return generation.ended or time.monotonic() - generation.delivered >= self.interval
 
     def _note(self, generation: Generation, progress: Progress) -> None:
         """What a row has read, scored and drawn in its turn."""
@@ -213,6 +221,7 @@ class Scheduler:
         for generation in generations:
             generation.ended = True
             self.running.remove(generation)
+            self.rows.stop(generation.row)
             self.rows.remove(generation.row)
 
     def _fail_all(self, problem: Exception) -> None:
@@ -232,10 +241,10 @@ class Scheduler:
 
     def _flush(self) -> None:
         """Delivers what has waited long enough."""
-        now, box = time.monotonic(), []
-        for generation in [one for one in self._telling if one.ended or now - one.delivered >= self.interval]:
+        box: list[tuple[Generation, Output]] = []
+        for generation in [*filter(self._is_due, self._telling)]:
             box += [(generation, output) for output in generation.outputs]
-            generation.outputs, generation.delivered = [], now
+            generation.outputs, generation.delivered = [], time.monotonic()
             del self._telling[generation]
         if box:
             self.deliver(box)

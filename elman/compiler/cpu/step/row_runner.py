@@ -30,9 +30,8 @@ CHOICE = np.dtype(
         ("best", np.int64),
     ]
 )
-DRAWN = "tokens", "log_probs"
-TOPS = "top_tokens", "top_log_probs"
-COUNTS = "inputs", "unread", "read", "drawn", "most", "uniforms", "given", *DRAWN, "top", *TOPS, "last"
+ARRAYS = "inputs", "uniforms", "given", "tokens", "log_probs", "top_tokens", "top_log_probs"
+COUNTS = "inputs", "read", "unread", "drawn", "most", *ARRAYS[1:5], "top", *ARRAYS[5:], "own", "last"
 TURN = np.dtype([("row", np.int64), ("choice", CHOICE), *((name, np.int64) for name in COUNTS)])
 
 
@@ -57,12 +56,36 @@ class Turn(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """How far a row came: how many of its inputs it has read, and the tokens that it has drawn or scored."""
+    """How far a row came since this was asked last: how many inputs it has read, and what it has drawn or scored."""
 
     read: int
     tokens: list[int]  # -1 at the end where the logits are not finite
     log_probs: list[float]
     tops: list[list[tuple[int, float]]]  # empty without `top`
+
+
+class _Taken:
+    """A turn in progress: its arrays, and how much of it was reported."""
+
+    def __init__(self, turn: Turn, top: int):
+        most = len(turn.uniforms) or len(turn.given)
+        self.top, self.read, self.drawn = top, 0, 0
+        self.arrays = [
+            np.array(turn.inputs, np.int64),
+            np.array(turn.uniforms, np.float64),
+            np.array(turn.given, np.int64),
+            *(np.empty(most * size, kind) for size in (1, top) for kind in (np.int64, np.float64)),
+        ]
+
+    def advance(self, read: int, drawn: int) -> Advance:
+        _, _, _, tokens, log_probs, top_tokens, top_log_probs = self.arrays
+        new, likeliest = slice(self.drawn, drawn), slice(self.drawn * self.top, drawn * self.top)
+        before, self.read, self.drawn = self.read, read, drawn
+        lists: list[list[tuple[int, float]]] = []
+        if self.top:
+            pairs = [*zip(top_tokens[likeliest].tolist(), top_log_probs[likeliest].tolist(), strict=True)]
+            lists = [pairs[at : at + self.top] for at in range(0, len(pairs), self.top)]
+        return Advance(read - before, tokens[new].tolist(), log_probs[new].tolist(), lists)
 
 
 class _Text(NamedTuple):
@@ -92,6 +115,8 @@ class RowRunner:
         self._free: list[int] = []
         self._addresses, self._slab = np.empty(0, np.int64), torch.empty(0, dtype=torch.uint8)
         self._choices = np.empty(0, CHOICE)
+        self._turns, self._taken = np.empty(0, TURN), dict[int, _Taken]()
+        self._going: dict[int, None] = {}  # rows whose turns are not over
         self._pool = ctypes.c_void_p(build.runtime().open_pool(ctypes.c_int64(threads)))
         if not self._pool:
             raise RuntimeError(f"the system does not allow {threads} threads")
@@ -129,6 +154,8 @@ class RowRunner:
         """Ends a row; the next one takes its memory."""
         self._check([row])
         del self._texts[row]
+        self._going.pop(row, None)
+        self._taken.pop(row, None)
         self._free.append(row)
 
     def step(self, rows: Sequence[int], tokens: Sequence[int], wanted: Sequence[bool] | None = None) -> None:
@@ -168,38 +195,40 @@ class RowRunner:
             Choice(token, log_prob, bool(best), top) for token, log_prob, best, top in zip(*found, tops, strict=True)
         ]
 
-    def advance(
-        self, turns: Sequence[Turn], seconds: float = FOREVER, steps: int = MANY, beside: int = 0
-    ) -> list[Advance]:
-        """Takes these turns, as many steps of all rows as fit into the time, and one at least. Texts end at the token
-        that their rules say. Between two steps, rows with more than one token to read take up to `beside` steps by
-        themselves."""
-        rows = [turn.row for turn in turns]
-        self._check(rows)
-        lengths, most = [len(turn.inputs) for turn in turns], [len(turn.uniforms) or len(turn.given) for turn in turns]
-        for turn in turns:
-            if not turn.inputs or len(turn.given) not in (0, len(turn.inputs)):
-                raise ValueError(f"{len(turn.inputs)} tokens to read, {len(turn.given)} to be scored after them")
-        self._check_tokens([token for turn in turns for token in turn.given])
-        tops = [min(turn.top, self._vocabulary) for turn in turns]
-        table = np.zeros(len(turns), TURN)
-        table["row"], table["choice"] = self._addresses[rows], self._choices[rows]
-        table["unread"], table["most"], table["top"] = lengths, most, tops
-        inputs = np.array([token for turn in turns for token in turn.inputs], np.int64)
-        targets = np.array([token for turn in turns for token in turn.given or turn.inputs], np.int64)
-        uniforms = np.concatenate([np.empty(0), *(turn.uniforms for turn in turns)])
-        table["inputs"] = _places(inputs, lengths)
-        table["given"] = np.where([bool(turn.given) for turn in turns], _places(targets, lengths), 0)
-        table["uniforms"] = _places(uniforms, [len(turn.uniforms) for turn in turns])
-        listed = [count * top for count, top in zip(most, tops, strict=True)]
-        drawn, found = ([np.empty(sum(sizes), kind) for kind in (np.int64, np.float64)] for sizes in (most, listed))
-        for names, arrays, sizes in ((DRAWN, drawn, most), (TOPS, found, listed)):
-            for name, array in zip(names, arrays, strict=True):
-                table[name] = _places(array, sizes)
+    def begin(self, turn: Turn) -> None:
+        """Gives a row a turn, which `advance` takes."""
+        row = turn.row
+        self._check([row])
+        if not len(turn.inputs) or len(turn.given) not in (0, len(turn.inputs)):
+            raise ValueError(f"{len(turn.inputs)} tokens to read, {len(turn.given)} to be scored after them")
+        self._check_tokens(turn.given)
+        taken = self._taken[row] = _Taken(turn, min(turn.top, self._vocabulary))
+        entry = dict(zip(ARRAYS, (array.ctypes.data for array in taken.arrays), strict=True))
+        entry |= {"row": self._addresses[row], "choice": self._choices[row], "unread": len(turn.inputs)}
+        entry |= {"most": len(turn.uniforms) or len(turn.given), "top": taken.top}
+        entry |= {} if len(turn.given) else {"given": 0}
+        self._turns[row] = tuple(entry.get(name, 0) for name in TURN.names or ())
+        self._going[row] = None
+
+    def advance(self, seconds: float = FOREVER, steps: int = MANY, beside: int = 0) -> list[int]:
+        """Takes the turns of all rows that have one: as many steps of all rows as fit into the time, or a fifth of it
+        where some turns are over, but one at least. Texts end at the token that their rules say. Between two steps,
+        rows with more than one token to read take up to `beside` steps by themselves. Returns the rows whose turns are
+        over."""
+        rows = np.array([*self._going], np.int64)
+        given = [ctypes.c_void_p(array.ctypes.data) for array in (self._turns, rows)]
+        numbers = map(ctypes.c_int64, (len(rows), steps, beside))
         stepping = self.program.library.step, self.program.weights
-        given = ctypes.c_void_p(table.ctypes.data), *map(ctypes.c_int64, (len(turns), steps, beside))
-        build.runtime().advance_rows(self._pool, *stepping, *given, ctypes.c_double(seconds))
-        return _advances(table, lengths, most, tops, drawn, found)
+        build.runtime().advance_rows(self._pool, *stepping, *given, *numbers, ctypes.c_double(seconds))
+        over: list[int] = rows[self._turns["unread"][rows] == 0].tolist()
+        for row in over:
+            del self._going[row]
+        return over
+
+    def progress(self, row: int) -> Advance:
+        """What a row has done in its turn since this was asked last."""
+        turn = self._turns[row]
+        return self._taken[row].advance(int(turn["read"]), int(turn["drawn"]))
 
     def logits(self, row: int) -> Tensor:
         """The logits (1, vocabulary) after the row's last token. The row's next step overwrites them."""
@@ -226,6 +255,7 @@ class RowRunner:
         self._memory.append(RowMemory(self.program.lowered, block))
         self._addresses = np.append(self._addresses, self._memory[-1].address)
         self._choices = np.append(self._choices, np.zeros(1, CHOICE))
+        self._turns = np.append(self._turns, np.zeros(1, TURN))
 
     def _check_tokens(self, tokens: Sequence[int]) -> None:
         if wrong := [token for token in tokens if not 0 <= token < self._vocabulary]:
@@ -236,24 +266,3 @@ class RowRunner:
             raise ValueError(f"there is no row {missing[0]}")
         if len(set(rows)) < len(rows):
             raise ValueError("a row is given twice; a step moves each row on by one token")
-
-
-def _places(array: Any, sizes: Sequence[int]) -> Any:
-    """The addresses of parts of an array, one after another."""
-    return array.ctypes.data + array.itemsize * (np.cumsum(sizes) - sizes)
-
-
-def _advances(table: Any, lengths: Any, most: Any, tops: Any, drawn: Any, found: Any) -> list[Advance]:
-    (tokens, log_probs), (top_tokens, top_log_probs) = drawn, found
-    advances, start, place = [], 0, 0
-    for read, count, length, room, top in zip(
-        table["read"].tolist(), table["drawn"].tolist(), lengths, most, tops, strict=True
-    ):
-        own, likeliest = slice(start, start + count), slice(place, place + count * top)
-        lists: list[list[tuple[int, float]]] = []
-        if top:
-            pairs = [*zip(top_tokens[likeliest].tolist(), top_log_probs[likeliest].tolist(), strict=True)]
-            lists = [pairs[at : at + top] for at in range(0, len(pairs), top)]
-        advances.append(Advance(min(read, length), tokens[own].tolist(), log_probs[own].tolist(), lists))
-        start, place = start + room, place + room * top
-    return advances

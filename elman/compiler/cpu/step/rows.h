@@ -110,8 +110,8 @@ extern "C" void choose_rows(Pool* pool, Choice* choices, int64_t count, int64_t 
 struct Turn {
     Row* row;
     Choice choice;
-    const int64_t* inputs;  // those that were not read yet
-    int64_t unread, read;
+    const int64_t* inputs;
+    int64_t read, unread;  // how many of the inputs; after them the last token that was drawn
     int64_t drawn, most;
     const double* uniforms;  // one for each token that is drawn
     const int64_t* given;  // or null
@@ -119,9 +119,14 @@ struct Turn {
     double* log_probs;
     int64_t top, *top_tokens;  // the most probable ones at each place
     double* top_log_probs;
-    int64_t last;  // the token that was drawn, as it is read
+    int64_t own, last;  // whether the inputs have ended, and the token that was drawn, as it is read
 
     bool wants_logits() const { return given || (unread == 1 && most); }
+
+    void take_input() {
+        *(int64_t*)row->given = own ? last : inputs[read++];
+        --unread;
+    }
 
     void draw(std::vector<float>& work) {
         const Rules& rules = *choice.rules;
@@ -133,7 +138,7 @@ struct Turn {
         if (choice.token < 0) unread = 0;
         if (given || choice.token < 0 || drawn == most || (rules.stops && choice.token == rules.end)) return;
         last = choice.token == rules.end ? rules.start : choice.token;
-        inputs = &last, unread = 1;
+        own = unread = 1;
     }
 };
 
@@ -143,49 +148,54 @@ typedef std::chrono::steady_clock Clock;
 
 // Which rows are stepped next.
 struct Course {
-    Turn* const turns;
-    const int64_t count, steps, beside;
-    const Clock::time_point until;
+    std::vector<Turn*> turns;
+    const int64_t steps, beside;
+    const Clock::time_point soon, until;
     int64_t stepped = 0, ahead = 0;  // steps of all rows, and those of prompts since the last of them
     bool late = false, ended = false;
     Stepping stepping = {};
     std::vector<Turn*> drawing = {};  // in the order of the rows that want logits
 
     bool any(int64_t unread) const {
-        return std::any_of(turns, turns + count, [&](const Turn& turn) { return turn.unread >= unread; });
+        return std::any_of(turns.begin(), turns.end(), [&](const Turn* turn) { return turn->unread >= unread; });
+    }
+
+    bool one_is_over() const {
+        return std::any_of(turns.begin(), turns.end(), [](const Turn* turn) { return !turn->unread; });
     }
 
     void plan() {
-        late = late || Clock::now() >= until;
+        const auto now = Clock::now();
+        late = late || now >= until || (now >= soon && one_is_over());
         ended = stepped >= (late ? 1 : steps) || !any(1);
         if (ended) return;
         const bool prompts = ahead < beside && !late && any(2);
         ahead = prompts ? ahead + 1 : 0;
         stepped += !prompts;
         drawing.clear();
-        stepping.fill(count, [&](int64_t n, bool kind) -> Row* {
-            Turn& turn = turns[n];
+        stepping.fill(turns.size(), [&](int64_t n, bool kind) -> Row* {
+            Turn& turn = *turns[n];
             if (turn.unread < 1 + prompts || kind != turn.wants_logits()) return nullptr;
             if (kind) drawing.push_back(&turn);
             return turn.row;
         });
-        for (int64_t n = 0; n < count; ++n)
-            if (Turn& turn = turns[n]; turn.unread >= 1 + prompts) {
-                *(int64_t*)turn.row->given = *turn.inputs++;
-                --turn.unread, ++turn.read;
-            }
+        for (Turn* turn : turns)
+            if (turn->unread >= 1 + prompts) turn->take_input();
     }
 };
 
 }  // namespace
 
-// Takes turns until all have ended, or for so many steps of all rows, or until time is up, but one step at least. Between
-// two of these, rows with more than one token to read take up to `beside` steps by themselves.
+// Takes turns until all have ended, or for so many steps of all rows, or until time is up (a fifth of it where some have
+// ended), but one step at least. Between two of these, rows with more than one token to read take up to `beside` steps
+// by themselves.
 extern "C" void advance_rows(
-    Pool* pool, Step step, const void* const* weights, Turn* turns, int64_t count, int64_t steps, int64_t beside,
-    double seconds) {
+    Pool* pool, Step step, const void* const* weights, Turn* turns, const int64_t* numbers, int64_t count, int64_t steps,
+    int64_t beside, double seconds) {
     const auto time = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-    Course course = {turns, count, steps, beside, Clock::now() + time};
+    const auto now = Clock::now();
+    Course course = {{}, steps, beside, now + time / 5, now + time};
+    for (int64_t n = 0; n < count; ++n) course.turns.push_back(turns + numbers[n]);
     Team threads(pool->threads());
     course.plan();
     pool->run([&](int64_t thread) {
