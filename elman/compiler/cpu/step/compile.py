@@ -26,8 +26,8 @@ class CompiledStep:
     def __init__(self, lowered: LoweredStep, parameters: list[Tensor]):
         self.lowered = lowered
         self.library = build.library(lowered.source)
-        names = [f"{kind}_{format}" for kind in ("gemm", "gemv") for format in ("fp32", "int8")]
-        self.library.set_kernels(*(getattr(build.runtime(), name) for name in names))
+        runtime = build.runtime()
+        self.library.set_kernels(runtime.gemm_fp32, runtime.gemm_int8, runtime.each_row)
         self.renew(parameters)
 
     def renew(self, parameters: list[Tensor]) -> None:

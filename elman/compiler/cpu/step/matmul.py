@@ -113,7 +113,7 @@ class MatmulOps:
             for row in range(rows):
                 x, y = (value._replace(layout=value.layout[n, row]) for value in (a, target))
                 x = x if format == "fp32" else self._quantise(x)
-                call = f"gemv(gemv_{format}, {matrix}, {x.pointer()}, {y.pointer()}, {inner}, {columns});"
+                call = f"gemv(gemm_{format}, {matrix}, {x.pointer()}, {y.pointer()}, {inner}, {columns});"
                 self.fuser.call(call, [x, index])
         return target
 

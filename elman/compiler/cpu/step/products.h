@@ -193,7 +193,7 @@ void all_rows(const Product& task, Row* const* rows, int64_t count, int64_t pane
 struct Gathered {
     std::vector<uint32_t> words;
     Row* const* rows;
-    int64_t count, tiles;
+    int64_t count, tiles, product = 0;
 
     int64_t first(int64_t tile) const { return count * tile / tiles; }  // tiles of equal height
 
@@ -268,35 +268,31 @@ void product(
     else last_panels<Form<false>, SUMS / 2>(task, rows, count, panel);
 }
 
-// The product by all threads that step rows together, or by the calling thread alone.
-template <template <bool> class Form, bool together>
+constexpr int64_t SHARED = 1 << 16;  // elements of a matrix of which helpers take a part
+constexpr int64_t PART = 16;  // panels that a thread takes at once; half of it where there are many rows
+constexpr int64_t MANY = 16;  // rows
+
+std::atomic<int64_t> products = 0;
+
+template <template <bool> class Form>
 void product(const void* packed, Row* const* rows, int64_t count, int64_t inner, int64_t columns, bool far) {
-    static thread_local Gathered inputs;
     const Product task = {(const char*)packed, inner, columns};
-    const auto prepare = [&](Row* const* some, int64_t number) {
-        if constexpr (Form<true>::gathers)
-            if (number > 1) inputs.fill<Form<true>>(some, number, inner);
+    const int64_t number = ++products;
+    const auto part = [&](int64_t from, int64_t to) {
+        static thread_local Gathered inputs;  // by each thread for itself
+        if (Form<true>::gathers && count > 1 && inputs.product != number) {
+            inputs.fill<Form<true>>(rows, count, inner);
+            inputs.product = number;
+        }
+        product<Form>(task, rows, count, far, inputs, from, to);
     };
-    const auto part = [&](Row* const* some, int64_t number, int64_t from, int64_t to) {
-        if (number) product<Form>(task, some, number, far, inputs, from, to);
-    };
-    const int64_t panels = (columns + LANES - 1) / LANES;
-    if constexpr (together) {
-        divided(rows, count, inner * columns, panels, prepare, part);
-    } else {
-        prepare(rows, count);
-        part(rows, count, 0, panels);
-    }
+    if (count) divided(inner * columns >= SHARED, (columns + LANES - 1) / LANES, count < MANY ? PART : PART / 2, part);
 }
 
 }  // namespace
 
 extern "C" void gemm_fp32(const void* packed, Row* const* rows, int64_t count, int64_t inner, int64_t columns) {
-    product<Floating, true>(packed, rows, count, inner, columns, inner * columns * (int64_t)sizeof(float) >= FAR);
-}
-
-extern "C" void gemv_fp32(const void* packed, Row* const* rows, int64_t count, int64_t inner, int64_t columns) {
-    product<Floating, false>(packed, rows, count, inner, columns, inner * columns * (int64_t)sizeof(float) >= FAR);
+    product<Floating>(packed, rows, count, inner, columns, inner * columns * (int64_t)sizeof(float) >= FAR);
 }
 
 namespace {
@@ -416,9 +412,5 @@ template <bool far> struct Rounded {
 }  // namespace
 
 extern "C" void gemm_int8(const void* packed, Row* const* rows, int64_t count, int64_t inner, int64_t columns) {
-    product<Rounded, true>(packed, rows, count, inner, columns, inner * columns >= FAR);
-}
-
-extern "C" void gemv_int8(const void* packed, Row* const* rows, int64_t count, int64_t inner, int64_t columns) {
-    product<Rounded, false>(packed, rows, count, inner, columns, inner * columns >= FAR);
+    product<Rounded>(packed, rows, count, inner, columns, inner * columns >= FAR);
 }

@@ -238,7 +238,7 @@ class RowRunner:
     def state(self, row: int) -> State:
         """A copy of a row's state."""
         self._check([row])
-        return with_leaves(self._texts[row].state, [part.clone() for part in self._memory[row].state])
+        return with_leaves(self._texts[row].state, self._memory[row].copied())
 
     def set_state(self, row: int, state: State) -> None:
         """Copies a state into a row."""

@@ -3,7 +3,7 @@
 
 namespace {
 
-// The rows of a step, those that want logits first. Each thread has its share of both kinds.
+// The rows of a step, those that want logits first.
 struct Stepping {
     std::vector<Row*> rows;
     int64_t outputs = 0;
@@ -15,15 +15,7 @@ struct Stepping {
                 if (Row* row = wanted(n, kind)) rows.push_back(row), outputs += kind;
     }
 
-    void run(Step step, const void* const* weights, int64_t thread, int64_t threads) const {
-        const auto share = [&](int64_t all, int64_t part) { return all * part / threads; };
-        const int64_t with = share(outputs, thread), with_end = share(outputs, thread + 1);
-        const int64_t others = rows.size() - outputs, from_end = threads - thread;  // whoever has more of one has less of the other
-        const int64_t without = share(others, from_end - 1), without_end = share(others, from_end);
-        std::vector<Row*> mine(rows.begin() + with, rows.begin() + with_end);
-        mine.insert(mine.end(), rows.begin() + outputs + without, rows.begin() + outputs + without_end);
-        step(weights, mine.data(), mine.size(), with_end - with);  // without rows too: all threads share the products
-    }
+    void run(Step step, const void* const* weights) { step(weights, rows.data(), rows.size(), outputs); }
 };
 
 }  // namespace
@@ -35,11 +27,8 @@ extern "C" void step_rows(
     Stepping stepping;
     for (int64_t n = 0; n < count; ++n) *(int64_t*)rows[n]->given = tokens[n];
     stepping.fill(count, [&](int64_t n, bool kind) { return (wanted[n] != 0) == kind ? rows[n] : nullptr; });
-    Team threads(pool->threads());
-    pool->run([&](int64_t thread) {
-        const Membership membership(threads, thread);
-        stepping.run(step, weights, thread, threads.size);
-    });
+    const Helped helped(pool);
+    stepping.run(step, weights);
 }
 
 // A token of one row: drawn by its rules, or `given` and scored. Which the caller reads, and what it gets.
@@ -69,8 +58,11 @@ void most_probable(const float* logits, int64_t vocab, double normaliser, int64_
     for (int64_t n = 0; n < count; ++n) log_probs[n] = (double)logits[tokens[n]] - normaliser;
 }
 
-void decide(Choice& choice, float* work, int64_t top, int64_t* tokens, double* log_probs) {
+void decide(Choice& choice, int64_t top, int64_t* tokens, double* log_probs) {
+    static thread_local std::vector<float> memory;
     const int64_t vocab = choice.rules->vocab;
+    memory.resize(std::max<size_t>(memory.size(), 2 * vocab));
+    float* const work = memory.data();
     float most = top_of(choice.logits, vocab);
     if (choice.given < 0) {
         choice.token = choose(choice.logits, *choice.rules, choice.history, choice.uniform, work, &choice.log_prob);
@@ -95,13 +87,9 @@ void decide(Choice& choice, float* work, int64_t top, int64_t* tokens, double* l
 
 // Decides on a token of each row; `tokens` and `log_probs` get the `top` most probable ones of each.
 extern "C" void choose_rows(Pool* pool, Choice* choices, int64_t count, int64_t top, int64_t* tokens, double* log_probs) {
-    const int64_t threads = pool->threads();
-    pool->run([&](int64_t thread) {
-        std::vector<float> work;
-        for (int64_t n = count * thread / threads; n < count * (thread + 1) / threads; ++n) {
-            work.resize(2 * choices[n].rules->vocab);
-            decide(choices[n], work.data(), top, tokens + n * top, log_probs + n * top);
-        }
+    const Helped helped(pool);
+    divided(true, count, 1, [&](int64_t from, int64_t to) {
+        for (int64_t n = from; n < to; ++n) decide(choices[n], top, tokens + n * top, log_probs + n * top);
     });
 }
 
@@ -128,11 +116,10 @@ struct Turn {
         --unread;
     }
 
-    void draw(std::vector<float>& work) {
+    void draw() {
         const Rules& rules = *choice.rules;
         choice.uniform = given ? 0 : uniforms[drawn], choice.given = given ? given[drawn] : -1;
-        work.resize(2 * rules.vocab);
-        decide(choice, work.data(), top, top_tokens + drawn * top, top_log_probs + drawn * top);
+        decide(choice, top, top_tokens + drawn * top, top_log_probs + drawn * top);
         tokens[drawn] = choice.token, log_probs[drawn] = choice.log_prob;
         ++drawn;
         if (choice.token < 0) unread = 0;
@@ -196,17 +183,11 @@ extern "C" void advance_rows(
     const auto now = Clock::now();
     Course course = {{}, steps, beside, now + time / 5, now + time};
     for (int64_t n = 0; n < count; ++n) course.turns.push_back(turns + numbers[n]);
-    Team threads(pool->threads());
-    course.plan();
-    pool->run([&](int64_t thread) {
-        const Membership membership(threads, thread);
-        std::vector<float> work;
-        while (!course.ended) {
-            course.stepping.run(step, weights, thread, threads.size);
-            const int64_t outputs = course.stepping.outputs;  // each thread draws for the rows that it has stepped
-            for (int64_t n = outputs * thread / threads.size; n < outputs * (thread + 1) / threads.size; ++n)
-                course.drawing[n]->draw(work);
-            threads.barrier.wait([&] { course.plan(); });
-        }
-    });
+    const Helped helped(pool);
+    for (course.plan(); !course.ended; course.plan()) {
+        course.stepping.run(step, weights);
+        divided(true, course.drawing.size(), 1, [&](int64_t from, int64_t to) {
+            for (int64_t n = from; n < to; ++n) course.drawing[n]->draw();
+        });
+    }
 }
