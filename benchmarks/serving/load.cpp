@@ -144,9 +144,9 @@ struct Load {
 
 }  // namespace
 
-// Results: tokens, answers, seconds, seconds of this thread on the processor. 0, or -1 with a `problem`.
+// The streams begin within the first `ramp` seconds. Results: tokens, answers, seconds, seconds of this thread on the processor. 0, or -1 with a `problem`.
 extern "C" int run_load(
-    int64_t port, int64_t streams, double seconds, const char* const* requests, const int64_t* sizes,
+    int64_t port, int64_t streams, double ramp, double seconds, const char* const* requests, const int64_t* sizes,
     const int64_t* expected, int64_t count, double* first, double* whole, uint64_t* hashes, double* results, char* problem) {
     Load load = {requests, sizes, expected, count, first, whole, hashes, problem};
     sockaddr_in address = {};
@@ -158,19 +158,19 @@ extern "C" int run_load(
     for (Stream& stream : all) {
         stream.socket = socket(AF_INET, SOCK_STREAM, 0);
         setsockopt(stream.socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-        if (connect(stream.socket, (sockaddr*)&address, sizeof(address))) {
+        if (good && connect(stream.socket, (sockaddr*)&address, sizeof(address)))
             good = load.fail(stream, "cannot connect", strerror(errno));
-            break;
-        }
         epoll_event event = {EPOLLIN, {.ptr = &stream}};
         epoll_ctl(waiting, EPOLL_CTL_ADD, stream.socket, &event);
-        if (!(good = load.send_next(stream))) break;
     }
     std::vector<epoll_event> events(64);
     std::vector<char> part(1 << 16);
+    int64_t begun = 0;  // streams that have sent their first request, one after another
     for (int64_t open = streams; good && open;) {
-        const int ready = epoll_wait(waiting, events.data(), (int)events.size(), 60000);
-        if (!ready) good = load.fail(all[0], "nothing came for a minute", "");
+        for (; good && begun < streams && now() - began >= ramp * (double)begun / (double)streams; ++begun)
+            good = load.send_next(all[begun]);
+        const int ready = epoll_wait(waiting, events.data(), (int)events.size(), begun < streams ? 1 : 60000);
+        if (!ready && begun == streams) good = load.fail(all[0], "nothing came for a minute", "");
         for (int n = 0; good && n < ready; ++n) {
             Stream& stream = *(Stream*)events[n].data.ptr;
             const ssize_t size = recv(stream.socket, part.data(), part.size(), 0);

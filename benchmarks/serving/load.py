@@ -13,7 +13,8 @@ import numpy as np
 from elman.compiler.cpu import build
 
 WORDS = [f"w{number}" for number in range(9000)]
-REQUESTS = 30_000
+REQUESTS = 60_000
+RAMP = 0.3  # seconds within which all streams begin
 
 
 class Requests(NamedTuple):
@@ -58,7 +59,7 @@ def run_load(port: int, made: Requests, streams: int, seconds: float) -> Measure
     def at(array: Any) -> ctypes.c_void_p:
         return ctypes.c_void_p(array.ctypes.data)
 
-    numbers = ctypes.c_int64(port), ctypes.c_int64(streams), ctypes.c_double(seconds)
+    numbers = ctypes.c_int64(port), ctypes.c_int64(streams), ctypes.c_double(RAMP), ctypes.c_double(seconds)
     given = (ctypes.c_char_p * len(sent))(*sent), at(sizes), at(expected), ctypes.c_int64(len(sent))
     found = *map(at, (first, whole, hashes, results)), problem
     source = (Path(__file__).parent / "load.cpp").read_text()
