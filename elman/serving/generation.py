@@ -7,7 +7,7 @@ import numpy as np
 
 from elman.generation.detokenize import Detokenizer
 from elman.generation.sampling import GenerationConfig, random_stream
-from elman.serving.rows import Rule, Turn
+from elman.serving.rows import Plan, Rule
 from elman.shapes import State
 
 EVERY = 64  # tokens of a prompt between two states that are worth keeping
@@ -125,24 +125,26 @@ class Generation:
         drawn beyond."""
         return self.keep and bool(self.config.stop)
 
-    def turn(self) -> Turn:
-        """What to do next: to read the prompt up to where its state may be wanted, or to draw tokens."""
+    def plan(self, first: int) -> Plan:
+        """What to do next: to read the prompt up to where its state may be wanted, or to draw tokens. Of a text without
+        any, `first` are drawn before it is looked at."""
         start, last = self.read, len(self.known) - 1
         if start < last:
             end = min((start // EVERY + 1) * EVERY, last)
-            given = self.known[start + 1 : end + 1] if self.scored else ()
-            return Turn(self.row, self._inputs(self.known[start:end]), (), given, self.top)
+            targets = self.known[start + 1 : end + 1] if self.scored else ()
+            return Plan(self.row, self._inputs(self.known[start:end]), targets, top=self.top)
         known = self.known[last:] if self.unread else self.generated[-1:]
-        return Turn(self.row, self._inputs(known), self._uniforms(), (), self.top)
+        uniforms = self._uniforms(1 if self.is_exact else CHUNK if self.generated else first)
+        return Plan(self.row, self._inputs(known), (), uniforms, self.top, self.config.stop_at_end)
 
     def _inputs(self, tokens: Sequence[int]) -> list[int]:
         """The tokens as the model reads them: the start of a text after the end of one."""
         end, start = self.tokenizer.eos_id, self.tokenizer.start_id
         return [start if token == end else token for token in tokens]
 
-    def _uniforms(self) -> Any:
-        """A random number for each token that is drawn next. The first one is not kept waiting for others."""
-        count = min(1 if self.is_exact or not self.generated else CHUNK, self.limit - len(self.generated))
+    def _uniforms(self, most: int) -> np.ndarray:
+        """A random number for each token that is drawn next."""
+        count = min(most, self.limit - len(self.generated))
         if self.config.temperature == 0:
             return np.zeros(count)
         if len(self._random_numbers) < count:

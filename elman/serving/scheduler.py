@@ -20,7 +20,7 @@ from typing import Any
 from elman.errors import ElmanError
 from elman.serving.generation import Failed, Finished, Generation, Output, Piece, Scored, Snapshot
 from elman.serving.prefix_cache import PrefixCache
-from elman.serving.rows import Progress, Rows
+from elman.serving.rows import Marks, Progress, Rows
 from elman.shapes import State
 
 PREFILL_BESIDE = 4  # steps of rows that read their prompt between two steps of all rows
@@ -51,7 +51,7 @@ class Scheduler:
         cache_bytes: int = 2**26,
         interval: float = 0.02,
     ):
-        self.interval = interval
+        self.interval, self.marks = interval, Marks(eos_id, start_id)
         self.rows, self.initial, self.eos_id, self.start_id = rows, initial, eos_id, start_id
         self.deliver, self.max_rows, self.max_queue = deliver, max_rows, max_queue
         self.cache = PrefixCache(cache_bytes)
@@ -134,7 +134,7 @@ class Scheduler:
             generation.entered = time.monotonic()
             self.running.append(generation)
             self._fork(generation)
-            self.rows.begin(generation.turn())
+            self._begin(generation)
 
     def _iterate(self) -> None:
         """Some steps of all rows."""
@@ -143,13 +143,17 @@ class Scheduler:
             return
         by_row = {one.row: one for one in self.running}
         one_step = not self.interval or any(one.is_exact for one in self.running)
-        over = [by_row[row] for row in self.rows.advance(SLICE, 1 if one_step else MANY, PREFILL_BESIDE)]
+        over = [by_row[row] for row in self.rows.advance(self.marks, SLICE, 1 if one_step else MANY, PREFILL_BESIDE)]
         due = [one for one in self.running if one.config.stop or self._is_due(one)]
         for generation in dict.fromkeys([*over, *due]):
             self._note(generation, self.rows.progress(generation.row))
         for generation in over:
             if not generation.ended:
-                self.rows.begin(generation.turn())
+                self._begin(generation)
+
+    def _begin(self, generation: Generation) -> None:
+        """The next plan. The first token is not kept waiting for others, unless they come at once."""
+        self.rows.begin(generation.plan(self.rows.steps))
 
     def _is_due(self, generation: Generation) -> bool:
         """Whether what a text has to tell may not wait."""
