@@ -40,6 +40,14 @@ TRAINING: dict[str, float] = {
     "log_every": 4,
 }
 TRAINING |= {"learning_rate": 1e-3, "save_every": 6}
+# by the server of the processes, so that none imports them again
+IMPORTED = [
+    "benchmarks.attack.attempts",
+    "benchmarks.attack.kinds",
+    "elman.comparison.report",
+    "elman.pipeline.session",
+]
+IMPORTED += ["matplotlib.pyplot", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"]
 STEPS_OF_KERNELS = 48  # fewer are left to cuDNN
 
 
@@ -157,7 +165,8 @@ def differences(found: Any, expected: Any, tolerance: float, where: str = "") ->
 
 def in_processes(work: Callable[..., Any], cases: Sequence[Sequence[Any]]) -> list[Any]:
     """The results of all cases, each in a new process; of one that failed or died, the exception."""
-    context = get_context("forkserver")  # whose server has imported this module, and never uses the GPU
+    context = get_context("forkserver")  # whose server never uses the GPU
+    context.set_forkserver_preload(IMPORTED)
     with ProcessPoolExecutor(AT_ONCE, context, max_tasks_per_child=1) as pool:
         asked = [pool.submit(work, *case) for case in cases]
         return [one.exception() or one.result() for one in asked]
