@@ -256,6 +256,7 @@ def main() -> None:
             case = chosen[number]
             ended, wrong = attack(case, bases, work)
             outcome = "wrong" if wrong else "refused" if ended.code else "harmless"
+            most["note"] = f"{number + 1:,} of the {len(chosen):,} cases of the list, in a random order"
             most["seconds of the slowest"] = max(most.get("seconds of the slowest", 0), round(ended.seconds, 2))
             most["megabytes of the largest"] = max(most.get("megabytes of the largest", 0), ended.memory // 10**6)
             failure = {"case": case.name[:200], "wrong": wrong, "code": ended.code, "said": ended.err[-400:]}
