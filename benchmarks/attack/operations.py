@@ -38,7 +38,9 @@ def coverage(campaign: Campaign, name: str, operations: int) -> str:
     """How many of the operations of an undisturbed run were tried, of each kind until now."""
     known = campaign.facts.setdefault("operations", {})
     known[name] = operations
-    return "before " + ", ".join(f"{min(campaign.counts[one], all)} of {all} of {one}" for one, all in known.items())
+    tried = (f"{min(campaign.counts[one], all)} of {all} of {one}" for one, all in known.items())
+    left = [one for one in ATTACKED if one not in known]
+    return f"before {', '.join(tried)}" + (f"; not yet: {', '.join(left)}" if left else "")
 
 
 def main() -> None:
