@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 import torch
 
 import elman
-from benchmarks.attack.attempts import forked_worker
+from benchmarks.attack.attempts import replace_workers
 from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.kinds import left, without_clock, write_data
-from elman.comparison.workers import ForkingWorker
 from elman.jsonable import jsonable
 from elman.pipeline.evaluate import evaluate_run
 
@@ -127,7 +126,7 @@ def in_order(place: Path, recipe: dict[str, Any], order: Sequence[str]) -> list[
     signal.alarm(SECONDS)
     torch.set_num_threads(2)  # where one is chosen, it must be for that work alone
     if recipe["device"] == "cpu":  # else the worker of a race needs a process that has not used the GPU
-        ForkingWorker._start = forked_worker  # type: ignore[assignment,method-assign]
+        replace_workers()
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(place, folder, dirs_exist_ok=True)
         os.chdir(folder)
