@@ -23,7 +23,7 @@ from elman.serving.prefix_cache import PrefixCache
 from elman.serving.rows import Marks, Progress, Rows
 from elman.shapes import State
 
-PREFILL_BESIDE = 4  # steps of rows that read their prompt between two steps of all rows
+PREFILL_BESIDE = 6  # steps of rows that read their prompt between two steps of all rows
 SLICE = 0.005  # seconds for which the rows are left to themselves; where one step takes longer, a step
 MANY = 2**30  # steps
 
