@@ -30,7 +30,7 @@ WEIGHTS = 8 * LAYERS * WIDTH**2 + WIDTH * VOCABULARY  # that a token is multipli
 LENGTHS = 16, 64  # tokens of a completion
 
 
-def make_run(place: Path) -> Path:
+def make_run(place: Path, width: int = WIDTH) -> Path:
     """A run folder with the model, trained for one update on random words."""
     import elman
 
@@ -42,7 +42,7 @@ def make_run(place: Path) -> Path:
     recipe = {
         "data": {"train": str(text), "valid": str(text)},
         "tokenizer": {"type": "word", "min_frequency": 1, "vocab_size": VOCABULARY},
-        "model": {"type": "lstm", "hidden_size": WIDTH, "num_layers": LAYERS, "tied_embeddings": False},
+        "model": {"type": "lstm", "hidden_size": width, "num_layers": LAYERS, "tied_embeddings": False},
         "training": {"max_steps": 1, "batch_size": 2, "sequence_length": 4},
     }
     elman.train(recipe, run=place / "lm", progress=False)
@@ -51,7 +51,7 @@ def make_run(place: Path) -> Path:
 
 @contextmanager
 def server(command: list[str], port: int) -> Iterator[int]:
-    """A server in a process of its own, once it is healthy."""
+    """A server in a process of its own, once it is healthy; gives the process's number."""
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             for _ in range(600):
@@ -62,7 +62,7 @@ def server(command: list[str], port: int) -> Iterator[int]:
                     if process.poll() is not None:
                         raise SystemExit(f"{command[:3]} has ended") from None
                     time.sleep(0.2)
-            yield port
+            yield process.pid
         finally:
             process.terminate()
 
@@ -135,7 +135,7 @@ def main() -> None:
         texts: dict[str, dict[int, int]] = {}
         for number in range(options.rounds):
             for form in FORMS:
-                limits[form].append(roofline(options.threads, WEIGHTS, form))
+                limits[form].append(roofline(options.threads, WEIGHTS, form) | steps(form, options.threads))
             for name in list(chosen)[:: -1 if number % 2 else 1]:
                 if number and name.startswith("transformers"):  # far behind, and slow to start
                     continue
@@ -148,6 +148,30 @@ def main() -> None:
     results = {streams: medians(by_name) for streams, by_name in rows.items()}
     written = {"rounds": options.rounds, "threads": options.threads, "limits": medians(limits), "streams": results}
     print(f"wrote {write('serving', written)}")
+
+
+def steps(form: str, threads: int, rows: int = 64) -> dict[str, float]:
+    """Tokens per second of steps of many rows by themselves, without sampling, and of one row."""
+    import torch
+
+    from elman.compiler.cpu.step import RowRunner, compile_step
+    from elman.models import LanguageModel, StackConfig
+
+    layers = {"hidden_size": WIDTH, "pattern": ["lstm"] * LAYERS, "tied_embeddings": False}
+    with torch.inference_mode():
+        model = LanguageModel(StackConfig.make(layers), VOCABULARY).eval()
+        runner = RowRunner(compile_step(model, form), threads)
+        numbers = [runner.add(model.initial_state(1)) for _ in range(rows)]
+        found = {}
+        for count, times in ((1, 100), (rows, 10)):
+            best = float("inf")
+            for _ in range(5):
+                began = time.perf_counter()
+                for _ in range(times):
+                    runner.step(numbers[:count], [1] * count)
+                best = min(best, (time.perf_counter() - began) / times)
+            found[f"tokens_per_second_of_steps_of_{count}"] = count / best
+    return found
 
 
 def check_same(known: dict[int, int], texts: dict[int, int], name: str) -> None:
