@@ -166,11 +166,12 @@ def test_wrong_columns_and_files_are_refused(elman, place, run):
     ("table", "reason", "form"),
     [
         ("\ufeff" + csv_text(rows(9)), "line 1: the line has names of columns, 'text'", "csv"),
+        ("id;text\n1;good film\n", "line 1: the line has names of columns, 'text'", "csv"),
         ("id\ttext\n1\tgood film\n", "line 1: the line has names of columns, 'text'", "tsv"),
         ('0,bad film\n1,"good\nfilm"\n', "line 2: the line begins a cell", "csv"),
         ('0,bad film\n"1\n2","good\n\nfilm"\n', "line 2: the line begins a cell", "csv"),
     ],
-    ids=["csv", "tsv", "cell", "first cell"],
+    ids=["csv", "semicolons", "tsv", "cell", "first cell"],
 )
 def test_a_table_is_not_answered_line_by_line(elman, place, run, table, reason, form):
     """Neither its header nor the parts of its cells, unless asked for."""
