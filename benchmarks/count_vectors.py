@@ -1,4 +1,4 @@
-"""Word vectors from counts: positive pointwise mutual information, and its largest singular values.
+"""Word vectors from counts: left singular vectors of the positive pointwise mutual information of words.
 
 Levy and Goldberg (2014) showed that word2vec factorizes such a matrix implicitly. With a few million words counting
 needs no learning rate and no epochs, and its vectors serve better than word2vec's (docs/findings.md).
@@ -15,7 +15,6 @@ from scipy import sparse
 
 CONTEXTS = 20_000  # most frequent words, of which neighbours are counted
 SMOOTHING = 0.75  # exponent of their counts, which makes rare ones less surprising (Levy et al., 2015)
-POWER = 0.5  # of the singular values in the vectors
 ROUNDS, SPARE = 4, 20  # of the randomized singular value decomposition (Halko et al., 2011)
 
 
@@ -27,8 +26,7 @@ def count_vectors(sentences: Iterable[list[str]], width: int, window: int) -> tu
     gap = [-1] * window  # between texts, which are no neighbours
     stream = np.array([place for text in texts for place in (*(places[word] for word in text), *gap)])
     counts = _neighbours(stream, len(words), window)
-    left, sizes = _largest_singular(_information(counts), width)
-    return words, (left * sizes**POWER).astype(np.float32)
+    return words, _singular_vectors(_information(counts), width)
 
 
 def save(path: Path, words: list[str], vectors: NDArray[np.float32]) -> None:
@@ -62,10 +60,10 @@ def _information(counts: Any) -> Any:
     return sparse.csr_matrix((values[kept], (counts.row[kept], counts.col[kept])), shape=counts.shape)
 
 
-def _largest_singular(matrix: Any, width: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The left singular vectors (rows, width) of the largest singular values, and these."""
+def _singular_vectors(matrix: Any, width: int) -> NDArray[np.float32]:
+    """Those of the largest singular values, on the left (rows, width); without the values, so that all count the
+    same."""
     basis = np.random.default_rng(0).normal(size=(matrix.shape[1], width + SPARE)).astype(np.float32)
     for _ in range(ROUNDS):
         basis, _ = np.linalg.qr(matrix.T @ (matrix @ basis))
-    left, sizes, _ = np.linalg.svd(matrix @ basis, full_matrices=False)
-    return left[:, :width], sizes[:width]
+    return np.linalg.svd(matrix @ basis, full_matrices=False)[0][:, :width].astype(np.float32)

@@ -159,8 +159,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = options.keep or Path(place)
         folder.mkdir(exist_ok=True)
-        results: dict[str, Any] = {"reading": once(folder / "reading.json", lambda: time_reading(folder))}
-        results |= {"texts": TEXTS, "settings": SETTINGS, "epochs": options.epochs, "vectors": {}, "ways": {}}
+        results: dict[str, Any] = {"texts": TEXTS, "settings": SETTINGS, "epochs": options.epochs}
+        results |= {"vectors": {}, "ways": {}}
         for file in dict.fromkeys(WAYS[way]["vectors"] for way in ways if WAYS[way]):
             make = MAKERS[file]
             results["vectors"][file] = once(folder / f"{file}.json", lambda: make(home, folder / file))  # noqa: B023
@@ -172,6 +172,7 @@ def main() -> None:
                 results["ways"].setdefault(way, []).append(found)
                 print(seed, way, found["valid"], found["test"], flush=True)
         results["against random"] = {way: tested(folder, way, seeds) for way in ways if way != "random"}
+        results["reading"] = once(folder / "reading.json", lambda: time_reading(folder))
         print(json.dumps(results["against random"], indent=1), write("vectors", results), sep="\n")
 
 
