@@ -281,6 +281,22 @@ def test_a_tagger_splits_raw_sentences_and_says_so(elman, place):
         assert rows[2] == ["8", "", "", ""]
 
 
+def test_a_long_job_gives_freed_memory_back(run, tmp_path, monkeypatch):
+    """However it is written; the allocator would keep more and more of it."""
+    from elman.pipeline import predict_tables
+
+    released = []
+    monkeypatch.setattr(predict_tables, "RELEASE_RECORDS", 100)
+    monkeypatch.setattr("elman.memory.release_freed", lambda: released.append(1))
+    (tmp_path / "in.csv").write_text("text\n" + "good film\n" * 350)
+    job = predict_tables.TablePrediction(library.load(run), str(tmp_path / "in.csv"))
+    job.to_stream(lambda part: None)
+    assert len(released) == 3
+    job = predict_tables.TablePrediction(library.load(run), str(tmp_path / "in.csv"))
+    job.to_file(tmp_path / "out.csv")
+    assert len(released) == 6
+
+
 def test_records_are_streamed(run, tmp_path):
     """Catches a table held in memory: each part is gone when the next one is read."""
     from elman.pipeline.predict_tables import TablePrediction
