@@ -26,6 +26,9 @@ from elman.serving.tokens import Tokens
 LOG = logging.getLogger("elman.serving")
 POLL = 0.02  # seconds between two looks at what still runs
 LAST = 2.0  # seconds for errors to reach clients
+SWITCH = float(
+    os.environ.get("SWITCH", "0.0005")
+)  # seconds after which the threads that compute take the interpreter from the event loop
 
 
 class Process(uvicorn.Server):
@@ -52,13 +55,9 @@ class Process(uvicorn.Server):
             )
         )
 
-    @property
-    def address(self) -> str:
-        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
-        return f"{'https' if self.settings.tls else 'http'}://{host}:{self.port}"
-
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Until a signal; raises what kept models from loading."""
+        sys.setswitchinterval(SWITCH)
         super().run(sockets=sockets or [self.listener])
         if self.problem is not None:
             raise self.problem.__cause__ or self.problem
@@ -75,7 +74,7 @@ class Process(uvicorn.Server):
     async def _preload(self) -> None:
         try:
             await self.pool.preload()
-            data = {"address": self.address, "process": os.getpid(), "models": self.pool.ids}
+            data = {"address": self.settings.address, "process": os.getpid(), "models": self.pool.ids}
             LOG.info("ready", extra={"data": data})
         except Exception as error:
             self.problem, self.should_exit = error, True

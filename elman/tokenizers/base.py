@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -56,6 +57,11 @@ class Tokenizer(ABC):
         self.vocabulary: dict[str, int] = library.get_vocab()
         self._texts = sorted(self.vocabulary, key=self.vocabulary.__getitem__)
         self.spellings = [self.spell(text) for text in self._texts]
+
+    @cached_property
+    def most_tokens(self) -> int:
+        """Tokens of a text that the model has positions for; 0: no limit."""
+        return getattr(self.config, "model_max_length", 0)
 
     @classmethod
     @abstractmethod
@@ -107,9 +113,8 @@ class Tokenizer(ABC):
 
     def check_length(self, tokens: int) -> None:
         """Warns if a text, with its start token, is longer than an imported model has positions."""
-        most = getattr(self.config, "model_max_length", 0)
-        if 0 < most < tokens:
-            reason = f"a text is longer than the {most:,} positions of the imported model"
+        if 0 < self.most_tokens < tokens:
+            reason = f"a text is longer than the {self.most_tokens:,} positions of the imported model"
             warnings.warn(f"{reason}: it sees so many at most, unlike in transformers", stacklevel=2)
 
     def spell(self, token: str) -> bytes:
