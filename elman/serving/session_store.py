@@ -105,7 +105,7 @@ class SessionStore:
             db.execute("BEGIN")
             done = [(future, job(db)) for job, future in jobs]
             db.execute("COMMIT")
-        except sqlite3.Error as problem:  # a full disk, a damaged file
+        except Exception as problem:  # a full disk, a damaged file; the thread goes on in any case
             if db.in_transaction:
                 db.execute("ROLLBACK")
             for _, future in jobs:

@@ -14,9 +14,10 @@ import threading
 
 import openai
 import pytest
-from conftest import train
 from processes import run_elman, run_python, wait_for
 from served import SECRET
+
+from benchmarks.attack.small_runs import train
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from elman.serving.api.event_stream import DONE, EventStream, event, primed
-from elman.serving.api.routing import Body, Serving, router
+from elman.serving.api.routing import STREAMED, Body, Serving, router
 from elman.serving.api.sampling_fields import SamplingFields
 from elman.serving.api.text_call import Text, check_count, check_prompt, make_texts, usage
 from elman.serving.api.text_service import TextService
@@ -57,7 +57,7 @@ class ChatRequest(SamplingFields):
     """Only text is supported."""
 
 
-@api.post("/v1/chat/completions")
+@api.post("/v1/chat/completions", responses=STREAMED)
 async def create_chat_completion(body: ChatRequest, server: Serving) -> Response:
     """Answers a chat, written out as one text by the chat format of the server."""
     service = TextService(server)

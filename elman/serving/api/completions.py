@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from elman.serving.api.event_stream import DONE, EventStream, event, primed
-from elman.serving.api.routing import Serving, router
+from elman.serving.api.routing import STREAMED, Serving, router
 from elman.serving.api.sampling_fields import SamplingFields, Tokens
 from elman.serving.api.text_call import Text, check_count, check_prompt, make_texts, usage
 from elman.serving.api.text_service import Origin, TextService
@@ -53,7 +53,7 @@ class CompletionRequest(SamplingFields):
         return bool(self.session or self.state or self.return_state)
 
 
-@api.post("/v1/completions")
+@api.post("/v1/completions", responses=STREAMED)
 async def create_completion(body: CompletionRequest, server: Serving) -> Response:
     """Continues prompts, or scores given text (`echo` with `logprobs`)."""
     service = TextService(server)

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from elman.serving.api.chat import MAX_TOKENS, Message, TextFormat, Trimmed
 from elman.serving.api.event_stream import EventStream, event, primed
-from elman.serving.api.routing import Body, Serving, router
+from elman.serving.api.routing import STREAMED, Body, Serving, router
 from elman.serving.api.sampling_fields import SamplingFields
 from elman.serving.api.text_call import (
     Text,
@@ -67,7 +67,7 @@ def new_id() -> str:
     return PREFIX + secrets.token_urlsafe(18)
 
 
-@api.post("/v1/responses")
+@api.post("/v1/responses", responses=STREAMED)
 async def create_response(body: ResponseRequest, server: Serving) -> Response:
     """Answers a text or a chat."""
     service = TextService(server)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json
 from starlette.responses import Response
 
-from elman.serving.errors import ApiError
+from elman.serving.errors import ApiError, ErrorFacts
 from elman.serving.metrics import Metrics
 from elman.serving.models import Entry, ModelPool
 from elman.serving.security import ANONYMOUS
@@ -18,6 +18,10 @@ from elman.serving.settings import ServeConfig
 
 Answer = TypeVar("Answer")
 GENERATION = "v1/completions"
+ERROR_SCHEMA = {"type": "object", "required": ["error"], "properties": {"error": ErrorFacts.model_json_schema()}}
+ERROR = {"description": "An error", "content": {"application/json": {"schema": ERROR_SCHEMA}}}
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}, "text/event-stream": {}}}}
+"""What routes answer with, as JSON, or as events where the request says `stream`."""
 
 
 class Body(BaseModel):
@@ -46,7 +50,7 @@ class JsonRoute(APIRoute):
 
 
 def router() -> APIRouter:
-    return APIRouter(route_class=JsonRoute)
+    return APIRouter(route_class=JsonRoute, responses={"default": ERROR})
 
 
 class Server:
