@@ -173,7 +173,7 @@ def odd_parts(parts: dict[str, Any], facts: dict[str, str], dice: Dice) -> None:
     changes: list[Callable[[], Any]] = [
         lambda: parts.update({name: torch.cat([part, part])}),
         lambda: parts.update({name: part[..., :-1].contiguous()}),
-        lambda: parts.update({name: part.reshape(-1)}),
+        lambda: parts.update({name: part.unsqueeze(0)}),
         lambda: parts.update({name: part.to(torch.float16)}),
         lambda: parts.update({name: torch.zeros(part.shape, dtype=torch.bool)}),
         lambda: parts.pop(name),

@@ -29,7 +29,7 @@ class TextPart(Body):
 
 class Message(Body):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: str | Annotated[list[TextPart], Field(fail_fast=True)]
     """Text; images and sound are not supported."""
     name: Annotated[str, Field(max_length=64)] | None = None
     """Accepted and ignored."""
@@ -45,7 +45,7 @@ class TextFormat(Body):
 
 
 class ChatRequest(SamplingFields):
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     """Tokens of the answer at most; default 256."""
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None

@@ -43,7 +43,7 @@ class TextSettings(Body):
 
 
 class ResponseRequest(SamplingFields):
-    input: str | Annotated[list[InputMessage], Field(min_length=1)]
+    input: str | Annotated[list[InputMessage], Field(min_length=1, fail_fast=True)]
     """A text of the user, or messages."""
     instructions: str | None = None
     """A message of the system before all others; not kept for later responses."""

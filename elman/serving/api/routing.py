@@ -18,6 +18,7 @@ from elman.serving.settings import ServeConfig
 
 Answer = TypeVar("Answer")
 GENERATION = "v1/completions"
+NAMES = 1024  # of an object in a body
 ERROR_SCHEMA = {"type": "object", "required": ["error"], "properties": {"error": ErrorFacts.model_json_schema()}}
 ERROR = {"description": "An error", "content": {"application/json": {"schema": ERROR_SCHEMA}}}
 STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}, "text/event-stream": {}}}}
@@ -33,10 +34,25 @@ class Body(BaseModel):
 class JsonRequest(Request):
     async def json(self) -> Any:
         """Python's own parser takes NaN, nests until its stack ends, and fails on numbers of 5,000 digits."""
+        body = await self.body()
         try:
-            return from_json(await self.body(), allow_inf_nan=False)
+            found = from_json(body, allow_inf_nan=False)
         except ValueError as error:
             raise ApiError(400, f"the body is no JSON: {error}") from None
+        if len(body) > 4 * NAMES and isinstance(found, dict | list):  # fewer bytes cannot hold as many names
+            check_names(found)
+        return found
+
+
+def check_names(value: dict[str, Any] | list[Any]) -> None:
+    """Refuses objects with many names: validation, which tells of each that is wrong, would take seconds."""
+    left: list[Any] = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict) and len(one) > NAMES:
+            raise ApiError(400, f"an object of the body has {len(one):,} names, but at most {NAMES:,} are read")
+        parts = one.values() if isinstance(one, dict) else one
+        left += [part for part in parts if isinstance(part, dict | list)]
 
 
 class JsonRoute(APIRoute):
@@ -97,5 +113,10 @@ def routes_of(entry: Entry) -> list[str]:
     return [f"/{entry.task.endpoint or GENERATION}"]
 
 
-Serving = Annotated[Server, Depends(Server)]
+async def server_of(request: Request) -> Server:
+    """In the event loop: a dependency that is no coroutine would take a thread for each request."""
+    return Server(request)
+
+
+Serving = Annotated[Server, Depends(server_of)]
 """The type of a route's parameter that gets the server."""
