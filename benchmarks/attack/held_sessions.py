@@ -3,10 +3,11 @@
     python -m benchmarks.attack.held_sessions --held 100000
     python -m benchmarks.attack.held_sessions --held 1000000 --budget-mb 64
 
-A server in a process of its own is filled through its store of sessions, as routes fill it, in a folder that is deleted
-at the end. Then sessions drawn at random are continued by two tokens, one after another, in turns with fresh requests
-of the same length. A violation is more than 1 GB resident, sessions that are not all there, one that continues with
-another text than its neighbours from the same state, and a 99th percentile over twice that of fresh requests.
+A server in a process of its own is filled through its store of sessions, as routes fill it, in a folder that is
+deleted at the end. Then sessions drawn at random are continued by two tokens, one after another, in turns with fresh
+requests of the same length. A violation is more than 1 GB resident, sessions that are not all there, one that
+continues with another text than its neighbours from the same state, and a 99th percentile over twice that of fresh
+requests.
 """
 
 import argparse

@@ -4,8 +4,8 @@
 
 The capacity is measured first, with as many clients as rows. Then requests come at that rate times the factor, whether
 or not earlier ones have been answered (open loop). A violation is an answer other than 200, 429 or 503, an accepted
-request that is not answered to its end with all its tokens, rejects whose 99th percentile is over 100 ms, less than 90 %
-of the capacity answered in full, memory that grows by more than 10 %, and a server that is not as fast as before ten
+request that is not answered to its end with all its tokens, rejects whose 99th percentile is over 100 ms, less than 90
+% of the capacity answered in full, memory that grows by more than 10 %, and a server that is not as fast as before ten
 seconds after. Times are those of the client, which shares the processor with the server.
 """
 

@@ -4,9 +4,9 @@ pages of other sites.
     python -m benchmarks.attack.owners --count 5000
 
 A second user knows the ids of the first one's sessions and responses, or guesses them, and tries them in all places of
-all routes of the application, in other spellings and with other headers. A page of another site knows the token as well,
-but not how to be of the same Host and Origin. A violation is an answer that is not an error of the 400s or that differs
-from the answer for an id that does not exist, and any change of a session or response of the first user.
+all routes of the application, in other spellings and with other headers. A page of another site knows the token as
+well, but not how to be of the same Host and Origin. A violation is an answer that is not an error of the 400s or that
+differs from the answer for an id that does not exist, and any change of a session or response of the first user.
 """
 
 import random

@@ -3,10 +3,10 @@
     python -m benchmarks.attack.restarts --count 40
 
 Clients continue sessions of an LSTM and a GRU, half of them as streams. SIGTERM: every request that the server has
-accepted, which its log tells, is answered to its end with 200; others get a connection error or 503; the exit code is 0.
-SIGKILL: nothing is promised to requests that run. After either, every session that was acknowledged is there, with the
-same bytes as the client was given (or, where a request was under way, with more text), and continues with the same text
-as that value does in another process that was never killed.
+accepted, which its log tells, is answered to its end with 200; others get a connection error or 503; the exit code is
+0. SIGKILL: nothing is promised to requests that run. After either, every session that was acknowledged is there, with
+the same bytes as the client was given (or, where a request was under way, with more text), and continues with the same
+text as that value does in another process that was never killed.
 """
 
 import asyncio

@@ -3,11 +3,11 @@
     pip install 'schemathesis>=4.30'
     python -m benchmarks.attack.schema --count 50000
 
-A server in this process has tiny models of every task. Half of the requests are valid by the schema; of these, most are
-changed to name a model or session that is there and to stay within the limits, so that they reach the models. The other
-half break the schema in one place. Each is sent twice, once without a token. A violation is status 500, an answer that
-takes more than 20 seconds, one that the schema does not describe, one that names a path or holds a traceback or a token,
-a request against the schema that is accepted, and anything but 401 without a token.
+A server in this process has tiny models of every task. Half of the requests are valid by the schema; of these, most
+are changed to name a model or session that is there and to stay within the limits, so that they reach the models. The
+other half break the schema in one place. Each is sent twice, once without a token. A violation is status 500, an
+answer that takes more than 20 seconds, one that the schema does not describe, one that names a path or holds a
+traceback or a token, a request against the schema that is accepted, and anything but 401 without a token.
 """
 
 import argparse
@@ -55,7 +55,7 @@ LARGEST = {
 TEXT_MODELS = ["language-model", "n-gram", "attention", "words", "hybrid"]
 OWN_MODELS = {"/classify": ["classify", "several"], "/tag": ["tag"], "/translate": ["translate"], "/fill": ["masked"]}
 OWN_MODELS |= {"/regress": ["regress"], "/tokenize": TEXT_MODELS, "/detokenize": TEXT_MODELS}
-CONFLICTS = ("session", "state", "return_state", "previous_response_id")
+CONFLICTS = ("session", "state", "previous_response_id")
 
 
 class Target:
@@ -83,26 +83,10 @@ class Target:
         body = case.body
         if not isinstance(body, dict):
             return
-        if body.get("model") is None and (valid or "model" not in body):
+        if valid or "model" not in body:
             body["model"] = dice.choice(OWN_MODELS.get(case.path, TEXT_MODELS))
-        if not valid:
-            return
-        body["model"] = dice.choice(OWN_MODELS.get(case.path, TEXT_MODELS))
-        for name, most in LARGEST.items():
-            if isinstance(body.get(name), int | float) and not isinstance(body[name], bool):
-                body[name] = 1 + int(body[name]) % most
-        if "best_of" in body:
-            body["best_of"] = body.get("n") or 1
-        for name in CONFLICTS:
-            if name in body and name != "return_state":
-                del body[name]
-        if not body.get("stream"):
-            body.pop("stream_options", None)
-        if isinstance(body.get("logit_bias"), dict):
-            body["logit_bias"] = {str(dice.randrange(8)): bias for bias in body["logit_bias"].values()}
-        for name in ("prompt", "tokens"):
-            if name in body:
-                body[name] = small_tokens(body[name])
+        if valid:
+            within_limits(body, dice)
 
     def send(self, case: Any, headers: dict[str, str]) -> tuple[httpx.Response, float]:
         arguments = {**case.as_transport_kwargs(base_url=ADDRESS)}
@@ -136,6 +120,22 @@ class Target:
         except FailureGroup as found:
             wrong += [f"{one.title}: {one.message[:300]} (status {answer.status_code})" for one in found.exceptions]
         return f"{answer.status_code // 100}xx", [f"{one}: {shown}" for one in wrong]
+
+
+def within_limits(body: dict[str, Any], dice: random.Random) -> None:
+    for name, most in LARGEST.items():
+        if isinstance(body.get(name), int | float) and not isinstance(body[name], bool):
+            body[name] = 1 + int(body[name]) % most
+    if "best_of" in body:
+        body["best_of"] = body.get("n") or 1
+    for name in CONFLICTS:
+        body.pop(name, None)
+    if not body.get("stream"):
+        body.pop("stream_options", None)
+    if isinstance(body.get("logit_bias"), dict):
+        body["logit_bias"] = {str(dice.randrange(8)): bias for bias in body["logit_bias"].values()}
+    for name in {"prompt", "tokens"} & {*body}:
+        body[name] = small_tokens(body[name])
 
 
 def small_tokens(given: Any) -> Any:

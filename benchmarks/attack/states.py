@@ -4,8 +4,8 @@
 
 A changed, cut or repeated byte; other metadata; a header of any size or depth; a MAC that is swapped, moved, repeated
 or of another key; tricks of base64; states of other models, and states that have expired. With the server's own key
-also what only a replica could have signed: NaN, other shapes and types, missing and additional parts.
-Each goes through one of three doors: the body of `POST /v1/sessions` as bytes, the field `state` there, and that of
+also what only a replica could have signed: NaN, other shapes and types, missing and additional parts. Each goes
+through one of three doors: the body of `POST /v1/sessions` as bytes, the field `state` there, and that of
 `/v1/completions`. A violation is an answer that is not an error of the 400s in the usual form, a body that names a
 path, and any parser that sees a state before its MAC was found to be right.
 """

@@ -62,8 +62,10 @@ SCRIPT = """async ([hosts, id]) => {
     });
   }
   for (const frame of document.querySelectorAll('iframe'))
-    try { if (frame.contentDocument.body.innerText.includes('model')) read.frame = frame.contentDocument.body.innerText; }
-    catch {}
+    try {
+      const text = frame.contentDocument.body.innerText;
+      if (text.includes('model')) read.frame = text;
+    } catch {}
   return read;
 }"""
 
@@ -99,8 +101,9 @@ def state_of(server, id):
 def test_a_hostile_page_reads_and_changes_nothing(start, runs, rebound):
     """Catches a server that relies on its address, or on the browser, to be out of reach."""
     # as browsers were before they asked for permission to reach the own machine
-    features = "--disable-features=LocalNetworkAccessChecks,PrivateNetworkAccessSendPreflights,BlockInsecurePrivateNetworkRequests"
-    with browser("--host-resolver-rules=MAP *.example 127.0.0.1", features) as found, hostile_site() as port:
+    features = "LocalNetworkAccessChecks,PrivateNetworkAccessSendPreflights,BlockInsecurePrivateNetworkRequests"
+    words = ["--host-resolver-rules=MAP *.example 127.0.0.1", f"--disable-features={features}"]
+    with browser(*words) as found, hostile_site() as port:
         server = start(runs["language-model"], "--port", 0, "--no-token").ready()
         id = json.loads(server.ask("POST", "/v1/sessions", {"prompt": "the cat"})[1])["id"]
         before = state_of(server, id)

@@ -58,6 +58,8 @@ class ResponseRequest(SamplingFields):
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
     """Not supported."""
     stream_options: None = None
+    metadata: Annotated[dict[str, Annotated[str, Field(max_length=512)]], Field(max_length=16)] | None = None
+    """Given back with the response."""
 
 
 Chat = list[tuple[str, str]]  # role, content

@@ -33,10 +33,11 @@ class Body(BaseModel):
 
 class JsonRequest(Request):
     async def json(self) -> Any:
-        """Python's own parser takes NaN, nests until its stack ends, and fails on numbers of 5,000 digits."""
+        """Python's own parser nests until its stack ends, and fails on numbers of 5,000 digits. NaN and infinity are
+        read, so that validation can say which field they are in."""
         body = await self.body()
         try:
-            found = from_json(body, allow_inf_nan=False)
+            found = from_json(body)
         except ValueError as error:
             raise ApiError(400, f"the body is no JSON: {error}") from None
         if len(body) > 4 * NAMES and isinstance(found, dict | list):  # fewer bytes cannot hold as many names
