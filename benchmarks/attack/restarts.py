@@ -15,6 +15,8 @@ import json
 import random
 import signal
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,10 +93,11 @@ class Load:
         held.state, held.position = base64.b64decode(last["state"]), last["session"]["position"]
         held.under_way = False
 
-    async def run(self, number: int, delay: float) -> int | None:
-        """Signals the server after a while; its exit code."""
+    async def run(self, number: int, ready: Callable[[], bool]) -> int | None:
+        """Signals the server when it is time to; its exit code."""
         clients = [asyncio.ensure_future(self.client(one)) for one in range(CLIENTS)]
-        await asyncio.sleep(delay)
+        while not ready():
+            await asyncio.sleep(0.01)
         self.server.process.send_signal(number)
         code = await asyncio.to_thread(self.server.process.wait, 60)
         self.over = True
@@ -170,7 +173,8 @@ def main() -> None:
             dice = random.Random(f"{campaign.seed} {number}")
             kind = (signal.SIGTERM, signal.SIGKILL)[number % 2]
             load = Load(server, sessions, f"{campaign.seed}-{number}")
-            code = asyncio.run(load.run(kind, dice.uniform(0.3, 2.0)))
+            until = time.monotonic() + dice.uniform(0.3, 2.0)
+            code = asyncio.run(load.run(kind, lambda until=until: time.monotonic() > until))  # type: ignore[misc]
             wrong = lost(load, code) if kind == signal.SIGTERM else []
             server = start(number + 1)
             wrong += checked.problems(server, sessions, dice)

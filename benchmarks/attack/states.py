@@ -15,7 +15,7 @@ import json
 import random
 import struct
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -190,10 +190,10 @@ def odd_parts(parts: dict[str, Any], facts: dict[str, str], dice: Dice) -> None:
 class Target:
     """A server with a state of each of its models."""
 
-    def __init__(self, place: Path):
-        self.client = Client(runs_in(place, MODELS))
+    def __init__(self, runs: Sequence[Path]):
+        self.client = Client(runs)
         self.signer: StateSigner = self.client.app.state.signer
-        self.states = {model: self.state_of(model) for model in MODELS}
+        self.states = {run.name: self.state_of(run.name) for run in runs}
 
     def state_of(self, model: str) -> bytes:
         id = self.client.post("/v1/sessions", {"model": model, "prompt": "the cat"}).json()["id"]
@@ -245,7 +245,8 @@ def attack(target: Target, number: int, seed: int) -> tuple[str, list[str]]:
     """The kind of a case, by its number, and what went wrong."""
     dice = Dice(f"{seed} {number}")
     kinds = [*FORGED, "base64", "another model", "signed with the key"]
-    kind, model = kinds[number % len(kinds)], dice.choice(MODELS)
+    models = [*target.states]
+    kind, model = kinds[number % len(kinds)], dice.choice(models)
     data, door = target.states[model], dice.randrange(3)
     if kind in FORGED:
         forged = FORGED[kind](data, dice)
@@ -257,7 +258,7 @@ def attack(target: Target, number: int, seed: int) -> tuple[str, list[str]]:
     if kind == "base64":
         return kind, target.give(model, b"", 1 + door % 2, tricks(base64.b64encode(data).decode(), dice))
     if kind == "another model":
-        return kind, target.give(dice.choice([one for one in MODELS if one != model]), data, door)
+        return kind, target.give(dice.choice([one for one in models if one != model]), data, door)
     odd = signed_again(target.signer, data, lambda parts, facts: odd_parts(parts, facts, dice))
     return kind, target.give(model, odd, 2)
 
@@ -265,7 +266,7 @@ def attack(target: Target, number: int, seed: int) -> tuple[str, list[str]]:
 def main() -> None:
     campaign = Campaign(parser("states", __doc__, 20_000).parse_args())
     with tempfile.TemporaryDirectory() as place:
-        target = Target(Path(place))
+        target = Target(runs_in(Path(place), MODELS))
         for number in campaign.numbers():
             kind, wrong = attack(target, number, campaign.seed)
             campaign.tally(kind, *(f"case {number}: {one}" for one in wrong))
