@@ -10,8 +10,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from elman.errors import ElmanError
+from elman.errors import ConfigError, ElmanError
+from elman.serving.errors import ApiError
 from elman.serving.session_store import Session, SessionStore
+from elman.serving.settings import ServeConfig
 
 OVERHEAD = 700  # bytes that an entry takes beside its state
 SWEEP = 60.0  # seconds between two removals of what has expired
@@ -31,17 +33,16 @@ class TooManySessions(ElmanError):
     pass
 
 
-class StoreFailed(ElmanError):
-    """The disk is full, or the file of sessions is damaged."""
-
-
 class Sessions:
     """All sessions of a server. With a folder each change is on the disk before it is acknowledged."""
 
     def __init__(self, folder: Path | None, *, memory: int, most: int, seconds_to_live: float):
         self.durable, self.memory, self.most, self.seconds_to_live = folder is not None, memory, most, seconds_to_live
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            except OSError as error:
+                raise ConfigError(f"{folder}: cannot be the folder of sessions: {error.strerror}") from None
         self._store = SessionStore(None if folder is None else folder / "sessions.sqlite")
         self._recent: OrderedDict[str, Session] = OrderedDict()
         self._spilled: set[str] = set()  # of those in memory, the ones whose current state the store has too
@@ -49,6 +50,12 @@ class Sessions:
         self._busy: set[str] = set()
         self._count = self._store.count().result()
         self._swept = time.time()
+
+    @classmethod
+    def of(cls, settings: ServeConfig) -> "Sessions":
+        """With the limits of the server."""
+        most, seconds = settings.session_count, settings.session_seconds
+        return cls(settings.sessions, memory=settings.session_bytes, most=most, seconds_to_live=seconds)
 
     def __len__(self) -> int:
         return self._count
@@ -157,6 +164,7 @@ class Sessions:
     async def _wrapped(future: Any) -> Any:
         try:
             return await asyncio.wrap_future(future)
-        except sqlite3.Error as problem:
+        except sqlite3.Error as problem:  # a full disk, a damaged file
             log.exception("sessions cannot be stored")
-            raise StoreFailed("sessions cannot be stored or read now; the server's log says why") from problem
+            message = "sessions cannot be stored or read now; the server's log says why"
+            raise ApiError(503, message, code="storage_failed", headers={"Retry-After": "10"}) from problem

@@ -10,8 +10,9 @@ import pytest
 from processes import environment
 
 from elman.serving import sessions as module
+from elman.serving.errors import ApiError
 from elman.serving.session_store import Session, SessionStore
-from elman.serving.sessions import NoSession, SessionBusy, Sessions, StoreFailed, TooManySessions
+from elman.serving.sessions import NoSession, SessionBusy, Sessions, TooManySessions
 
 
 def run(work):
@@ -222,7 +223,7 @@ def test_a_store_that_fails_says_so_and_goes_on(sessions, monkeypatch):
 
     async def work():
         store = sessions(memory=0)
-        with pytest.raises(StoreFailed, match="log says why"):
+        with pytest.raises(ApiError, match="log says why"):
             await store._wrapped(store._store._do(lambda db: db.execute("SELECT nothing FROM nowhere")))
         with pytest.raises(ZeroDivisionError):
             await store._wrapped(store._store._do(lambda db: 1 / 0))

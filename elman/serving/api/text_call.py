@@ -10,7 +10,7 @@ from elman.errors import ElmanError
 from elman.generation.sampling import GenerationConfig
 from elman.serving.errors import ApiError
 from elman.serving.generation import Failed, Finished, Generation, Output, Piece, Scored, Snapshot
-from elman.serving.sessions import NoSession, SessionBusy, StoreFailed, TooManySessions
+from elman.serving.sessions import NoSession, SessionBusy, TooManySessions
 from elman.serving.settings import ServeConfig
 from elman.serving.signed_state import InvalidState, OtherModel
 from elman.serving.text_model import Prompt, TextModel
@@ -118,8 +118,6 @@ class session_errors:
                 raise ApiError(409, str(problem), "session", "session_busy") from None
             case TooManySessions():
                 raise ApiError(429, str(problem), code="too_many_sessions", headers={"Retry-After": "60"}) from None
-            case StoreFailed():
-                raise ApiError(503, str(problem), code="storage_failed", headers={"Retry-After": "10"}) from problem
             case OtherModel():
                 raise ApiError(409, str(problem), "state", "other_model") from None
             case InvalidState():
