@@ -395,7 +395,8 @@ def test_sessions_of_others_are_not_there(ask):
     for method, path, body in tries:
         found = ask.ask(method, path, headers=OTHERS, json=body)
         assert found.status_code == 404, (method, path)
-        assert error_of(found)["code"] == "session_not_found"
+        kind = "response" if "responses" in path else "session"
+        assert error_of(found)["code"] == f"{kind}_not_found"
     assert ask.get(f"/v1/sessions/{id}").status_code == 200
     assert ask.ask("DELETE", f"/v1/sessions/{id}").json()["deleted"]
     assert ask.get(f"/v1/sessions/{id}").status_code == 404
