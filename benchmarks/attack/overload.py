@@ -23,7 +23,7 @@ from benchmarks.attack.http_load import Answer, exchange, request_bytes
 from benchmarks.attack.server_process import ServerProcess, words_of
 
 TOKENS = 64
-SETTINGS = {"max_batch": 16, "max_queue": 32, "connections": 1024, "threads": 1, "log_level": "error"}
+SETTINGS: dict[str, Any] = {"max_batch": 16, "max_queue": 32, "connections": 1024, "threads": 1, "log_level": "error"}
 REJECT, GOODPUT, GROWTH = 0.1, 0.9, 1.1
 
 
@@ -59,7 +59,7 @@ async def capacity(server: ServerProcess, seconds: float) -> float:
             answered += whole(await exchange(server.port, request(server, dice)))
 
     begun = time.perf_counter()
-    await asyncio.gather(*(client(number) for number in range(SETTINGS["max_batch"])))  # type: ignore[call-overload]
+    await asyncio.gather(*(client(number) for number in range(SETTINGS["max_batch"])))
     return answered / (time.perf_counter() - begun)
 
 
@@ -89,7 +89,11 @@ def judged(answers: list[Answer], seconds: float, sizes: list[int], before: floa
         for name, values in (("rejected", rejected), ("answered", [one.seconds for one in good]))
         for label, share in (("median", 0.5), ("p99", 0.99))
     }
-    facts = {"capacity per s": round(before, 1), "afterwards per s": round(after, 1), "asked": len(answers)}
+    facts: dict[str, Any] = {
+        "capacity per s": round(before, 1),
+        "afterwards per s": round(after, 1),
+        "asked": len(answers),
+    }
     facts |= {"answered per s": round(len(good) / seconds, 1), "goodput": round(len(good) / seconds / before, 3)}
     facts |= {"statuses": dict(Counter(str(one.status) for one in answers)), "seconds": round(seconds, 1)}
     return facts | ms | {"resident MB": [sizes[len(sizes) // 10] >> 20, max(sizes) >> 20]}

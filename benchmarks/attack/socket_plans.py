@@ -235,7 +235,11 @@ def noise(words: Words, dice: Dice) -> Plan:
 
 def leaving(words: Words, dice: Dice) -> Plan:
     """In the middle of a stream, or of an answer that is not there yet."""
-    fields = {"stream": dice.random() < 0.7, "max_tokens": dice.choice((50, 500, 2000)), "ignore_eos": True}
+    fields: dict[str, Any] = {
+        "stream": dice.random() < 0.7,
+        "max_tokens": dice.choice((50, 500, 2000)),
+        "ignore_eos": True,
+    }
     fields |= {"n": dice.choice((1, 4)), "logprobs": dice.choice((None, 5))}
     read = dice.choice((0, 1, 300, 3000))
     return Plan([words.completion(**fields)], end=dice.choice(("close", "reset", "half")), read=read)
