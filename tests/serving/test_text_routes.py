@@ -158,6 +158,8 @@ LIMITS = {
     "prompt": ({"prompt": ["a", "b", "c"]}, {"max_inputs": 2}),
     "prompt ": ({"prompt": "é" * 6}, {"prompt_bytes": 11}),
     "prompt  ": ({"prompt": [1] * 12}, {"prompt_bytes": 11}),
+    "logprobs ": ({"logprobs": 1, "n": 2, "max_tokens": 2}, {"max_listed": 7}),
+    "logprobs  ": ({"logprobs": 0, "echo": True, "prompt": "aaaa"}, {"max_listed": 4}),
 }
 
 

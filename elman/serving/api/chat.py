@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from elman.serving.api.event_stream import DONE, EventStream, event, primed
 from elman.serving.api.routing import STREAMED, Body, Serving, router
 from elman.serving.api.sampling_fields import SamplingFields
-from elman.serving.api.text_call import Text, check_count, check_prompt, make_texts, usage
+from elman.serving.api.text_call import Text, check_count, check_listed, check_prompt, make_texts, usage
 from elman.serving.api.text_service import TextService
 from elman.serving.errors import ApiError
 from elman.serving.generation import Piece
@@ -86,7 +86,10 @@ def _texts(body: ChatRequest, model: TextModel, service: TextService, owner: str
     check_prompt(written, model, service.config, "messages")
     settings = body.settings(stop=[*body.stops(), *service.chat_format.stop])
     prompt, top = model.prompt(written), body.top_logprobs or 0
-    return make_texts(model, prompt, settings, _limit(body), body.n or 1, top=top, owner=owner)
+    texts = make_texts(model, prompt, settings, _limit(body), body.n or 1, top=top, owner=owner)
+    if body.logprobs:
+        check_listed(texts, top, service.config, "top_logprobs")
+    return texts
 
 
 async def _whole(body: ChatRequest, service: TextService) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from elman.serving.api.event_stream import DONE, EventStream, event, primed
 from elman.serving.api.routing import STREAMED, Serving, router
 from elman.serving.api.sampling_fields import SamplingFields, Strings, Tokens
-from elman.serving.api.text_call import Text, check_count, check_prompt, make_texts, usage
+from elman.serving.api.text_call import Text, check_count, check_listed, check_prompt, make_texts, usage
 from elman.serving.api.text_service import Origin, TextService
 from elman.serving.errors import ApiError
 from elman.serving.generation import Piece, Scored
@@ -90,7 +90,7 @@ def _texts(body: CompletionRequest, model: TextModel, service: TextService, orig
     prompts = body.prompts()
     for prompt in prompts:
         check_prompt(prompt, model, service.config)
-    return [
+    texts = [
         text
         for prompt in prompts
         for text in make_texts(
@@ -105,6 +105,9 @@ def _texts(body: CompletionRequest, model: TextModel, service: TextService, orig
             owner=origin.owner,
         )
     ]
+    if body.logprobs is not None:
+        check_listed(texts, body.logprobs, service.config, "logprobs")
+    return texts
 
 
 async def _whole(body: CompletionRequest, service: TextService) -> dict[str, Any]:
