@@ -36,6 +36,7 @@ OPEN = 30.0  # seconds after which a connection must have been closed, whatever 
 DEAF = 4.0  # seconds without reading, longer than the server waits
 GROWTH = 1.25  # of the memory
 MODELS = ["language-model", "classify"]
+POOL = 32  # threads that the event loop keeps for work at most, started when they are first needed
 
 
 class Connection:
@@ -150,7 +151,7 @@ class Watched:
         if self.files:
             files, threads, memory = self.now()
             wrong += [f"{files} open files, {self.files} before"] if files > self.files else []
-            wrong += [f"{threads} threads, {self.threads} before"] if threads > self.threads else []
+            wrong += [f"{threads} threads, {self.threads} before"] if threads > self.threads + POOL else []
             wrong += [f"{memory >> 20} MB, {self.memory >> 20} before"] if memory > GROWTH * self.memory else []
         return wrong
 

@@ -1,7 +1,8 @@
 // Kernels of single steps, for one row: products of computed matrices, gathers, top-k. Needs row.h.
 
 static Gemm gemm_fp32, gemm_int8;
-extern "C" void set_kernels(Gemm fp32, Gemm int8) { gemm_fp32 = fp32, gemm_int8 = int8; }
+static Each each_row;
+extern "C" void set_kernels(Gemm fp32, Gemm int8, Each each) { gemm_fp32 = fp32, gemm_int8 = int8, each_row = each; }
 
 namespace {
 
