@@ -13,10 +13,10 @@ import subprocess
 import threading
 
 import pytest
-from conftest import train
 from processes import run_elman, run_python, wait_for
 from served import SECRET
 
+from benchmarks.attack.small_runs import train
 from elman.errors import ElmanError
 from elman.serving.run import run_server
 from elman.serving.settings import ServeConfig
