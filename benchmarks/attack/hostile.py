@@ -235,7 +235,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
         home = Path(place) / "bases"
         home.mkdir()
-        Figure.image = shown  # type: ignore[method-assign]
+        Figure.image = shown  # type: ignore[method-assign, assignment]
         os.environ["ELMAN_CACHE"] = str(Path(place) / "cache")
         bases = build_bases(home, options.bases)
         chosen = [case for case in cases(bases) if options.only in case.name][:: options.every]
