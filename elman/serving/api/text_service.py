@@ -69,7 +69,7 @@ class TextService:
                 if session is not None:
                     if session.model != model.name:
                         raise ApiError(409, f"the session is of model {session.model!r}", "session", "other_model")
-                    snapshot = self.signer.unpack(session.state, model.digest, model.initial)
+                    snapshot = self.signer.unpack(session.state, model.digest, model.initial, expires=False)
                 elif body.state is not None:
                     snapshot = self.signer.unpack(decode_state(body.state), model.digest, model.initial)
                 yield Origin(self, model, owner, snapshot, session, body.return_state)
