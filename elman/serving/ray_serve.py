@@ -55,6 +55,8 @@ def serve_on_ray(
             with suppress(ray.exceptions.RayError):
                 ray.get(keeper.close.remote(), timeout=settings.drain_seconds)
             ray.kill(keeper)
+    except ray.exceptions.RayError as error:
+        raise RunError(f"the cluster failed: {str(error).strip().splitlines()[0]}") from error
     finally:
         ray.shutdown()
 
