@@ -111,8 +111,12 @@ WRONG = {
     "ragged": ("a.csv", b"id,text\n1,a\n2\n", r"line 3: 1 fields, but the first row has 2"),
     "only a header": ("a.csv", b"id,text\n", r"no documents for train"),
     "parquet": ("a.parquet", b"PAR1 not really", r"cannot be read as parquet"),
-    "parquet type": ("a.parquet", as_parquet([1], pyarrow.int64()), r"line 1, column 'text': is int '1', not text"),
-    "parquet column": ("a.parquet", as_parquet(["a"]).replace(b"text", b"texd"), r"a.parquet"),
+    "parquet type": (
+        "a.parquet",
+        lambda: as_parquet([1], pyarrow.int64()),
+        r"line 1, column 'text': is int '1', not text",
+    ),
+    "parquet column": ("a.parquet", lambda: as_parquet(["a"]).replace(b"text", b"texd"), r"a.parquet"),
 }
 
 
@@ -120,7 +124,7 @@ WRONG = {
 def test_damaged_records_are_errors_with_location_and_cause(read, case):
     name, data, message = WRONG[case]
     with pytest.raises(DataError, match=message):
-        read(data, name)
+        read(data() if callable(data) else data, name)
 
 
 def test_a_column_number_beyond_the_table_is_an_error(read):
