@@ -39,7 +39,13 @@ from elman.serving.security import PUBLIC
 
 SLOW = 20.0  # seconds
 BATCH = 20  # requests of one route and kind in a row
-LIMITS = {"max_tokens": 32, "max_choices": 4, "max_inputs": 8, "prompt_bytes": 2000, "session_count": 2000}
+LIMITS: dict[str, Any] = {
+    "max_tokens": 32,
+    "max_choices": 4,
+    "max_inputs": 8,
+    "prompt_bytes": 2000,
+    "session_count": 2000,
+}
 FITTED = 0.8  # of valid requests
 CHECKS = [
     not_a_server_error,

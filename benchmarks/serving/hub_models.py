@@ -35,15 +35,15 @@ def write_model(kind: str, folder: Path) -> Path:
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     tokenizer = make_tokenizer()
-    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    ends: dict[str, Any] = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     torch.manual_seed(0)
     if kind == "gpt2":
-        sizes = {"n_embd": WIDTH, "n_head": HEADS, "n_layer": LAYERS, "n_positions": POSITIONS}
-        model: Any = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), initializer_range=0.2, **sizes, **ends))
+        sizes: dict[str, Any] = {"n_embd": WIDTH, "n_head": HEADS, "n_layer": LAYERS, "n_positions": POSITIONS}
+        model: Any = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), initializer_range=0.1, **sizes, **ends))
     else:
         sizes = {"hidden_size": WIDTH, "num_attention_heads": HEADS, "num_key_value_heads": HEADS // 2}
         sizes |= {"num_hidden_layers": LAYERS, "intermediate_size": 2 * WIDTH, "max_position_embeddings": POSITIONS}
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), initializer_range=0.2, **sizes, **ends))
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), initializer_range=0.1, **sizes, **ends))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

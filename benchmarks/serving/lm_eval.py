@@ -109,7 +109,11 @@ def compare(run: Path, hub: Path | None, questions: dict[str, Any]) -> dict[str,
     if hub:
         from lm_eval.models.huggingface import HFLM
 
-        own = HFLM(pretrained=str(hub), device="cpu", dtype="float32", batch_size=1)
+        # Every text begins with the start token here, and in `hf` where it is told to; its cache takes requests for the
+        # same that cut the same tokens at different places.
+        own = HFLM(
+            pretrained=str(hub), device="cpu", dtype="float32", batch_size=1, add_bos_token=True, logits_cache=False
+        )
         expected = own._loglikelihood_tokens(requests, disable_tqdm=True)
         results["served, against hf"] = compared(served, expected)
         results["task, against hf"] = compared(asked, answers(own, questions))

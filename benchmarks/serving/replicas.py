@@ -99,7 +99,7 @@ class Clients:
         return self.insist(lambda: "".join(part.choices[0].text for part in self.complete(stream=True, **more)))
 
     def complete(self, **more: Any) -> Any:
-        own = {name: more.pop(name) for name in ("session", "state", "return_state") if name in more}
+        own: dict[str, Any] = {name: more.pop(name) for name in ("session", "state", "return_state") if name in more}
         return self.client.completions.create(model="", max_tokens=TOKENS, extra_body={"model": None, **own}, **more)
 
     def session(self) -> str:

@@ -172,4 +172,5 @@ def application_of(
         }
     key = read_key(settings.state_key, settings.sessions)
     share = Share(tuple(models), settings, tokens, key, keeper, tuple(read_already()))
-    return lambda times: Replica.options(user_config=times, **options).bind(share)
+    deployment: Any = Replica
+    return lambda times: deployment.options(user_config=times, **options).bind(share)

@@ -24,12 +24,12 @@ SERVER = """
 import time
 import elman
 from elman.serving.scheduler import Scheduler
-step = Scheduler._step
-def slow(self, generations):
+iterate = Scheduler._iterate
+def slow(self):
     time.sleep(0.02)
-    step(self, generations)
-Scheduler._step = slow
-elman.serve({run!r}, port=0, behind_proxy=True, allowed_hosts=[{name!r}], token_file={tokens!r})
+    iterate(self)
+Scheduler._iterate = slow
+elman.serve({run!r}, port=0, event_seconds=0, behind_proxy=True, allowed_hosts=[{name!r}], token_file={tokens!r})
 """
 
 pytestmark = [
