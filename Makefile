@@ -6,7 +6,7 @@ export ELMAN_DATA ?= $(abspath $(firstword $(wildcard data ../shared/data)))
 # Without bytecode each process that a test starts would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fast check bench docs lock browser clean
+.PHONY: demo test fast check lint bench docs lock browser clean
 
 # Reports are tested in a real browser: that of the system, or the one named in ELMAN_BROWSER.
 FIND_BROWSER := { command -v $${ELMAN_BROWSER:-chromium} || command -v chromium-browser || command -v google-chrome; }
@@ -22,11 +22,13 @@ test: .venv/.dev
 fast: .venv/.dev
 	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 2 --dist loadgroup -q -m "not slow"
 
-check: .venv/.dev
+check: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_architecture.py
+
+lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_architecture.py
 
 bench: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -x tests/laws tests/ops

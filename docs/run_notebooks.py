@@ -11,10 +11,10 @@ KEPT = ("text/html", "image/svg+xml", "text/plain")
 TIMEOUT = 3600  # seconds for one cell: ends one that hangs; on a quiet machine a whole notebook takes less than 20
 
 
-def execute(path: Path) -> nbformat.NotebookNode:
+def execute(path: Path, kernel: str = "python3") -> nbformat.NotebookNode:
     """The notebook with the outputs of a fresh kernel. Of an output in several formats one is kept."""
     book = nbformat.read(path, as_version=4)
-    NotebookClient(book, timeout=TIMEOUT, kernel_name="python3", record_timing=False).execute()
+    NotebookClient(book, timeout=TIMEOUT, kernel_name=kernel, record_timing=False).execute()
     for cell in book.cells:
         for output in cell.get("outputs", ()):
             if formats := output.get("data"):

@@ -14,15 +14,16 @@ MISSING = "no browser: install Debian's chromium (make browser), or name another
 
 
 @contextmanager
-def browser() -> Iterator[object]:
-    """Chromium of this machine, driven by playwright; a test is skipped where either is missing."""
+def browser(*arguments: str) -> Iterator[object]:
+    """Chromium of this machine, driven by playwright; a test is skipped where either is missing. Further arguments
+    are those of chromium."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'elman[browser]'")
     path = os.environ.get("ELMAN_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         pytest.skip(MISSING)
     with api.sync_playwright() as driver:
         # A container's only user is root, for whom the sandbox cannot start; the pages are our own.
-        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox", *arguments])
         yield found
         found.close()
 

@@ -25,8 +25,10 @@ def patch_for_numpy(interpreter: Any) -> None:
 
 def patch_for_speed(interpreter: Any, core: Any) -> None:
     """The interpreter searches Triton's language for what to replace at every call of a device function, and describes
-    the shape of every value anew. Here it searches once in a launch, and describes a shape once: a third faster."""
+    the shape and the type of every value anew. Here it searches once in a launch, and describes each shape and type
+    once: a third faster."""
     replace, launch, describe = interpreter._patch_lang, interpreter.GridExecutor.__call__, core._type_for_tuple_values
+    dtype_of, dtypes = interpreter._get_np_dtype, dict[str, Any]()
     replaced: set[str] = set()  # modules of the language, in the current launch
     described: dict[tuple[int, ...], Any] = {}
 
@@ -53,6 +55,12 @@ def patch_for_speed(interpreter: Any, core: Any) -> None:
             described[sizes] = describe(values)
         return described[sizes]
 
+    def dtype_once(kind: Any) -> Any:
+        if kind.name not in dtypes:
+            dtypes[kind.name] = dtype_of(kind)
+        return dtypes[kind.name]
+
+    interpreter._get_np_dtype = dtype_once
     interpreter._patch_lang, core._type_for_tuple_values = replace_once, describe_once
     interpreter.GridExecutor.__call__ = launch_afresh
 

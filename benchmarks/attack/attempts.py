@@ -150,7 +150,7 @@ def _run(words: list[str], operations: Operations, log: int, first: Act) -> None
 
         predict_tables.PART_RECORDS, pruning.STARTUP, inference_cost.TIMED = PART, STARTUP, TIMED
         if not drawing:
-            Figure.image = shown  # type: ignore[method-assign]
+            Figure.image = shown  # type: ignore[method-assign, assignment]
         os.fsync = lambda fd: None  # counted, but not waited for: what a process wrote outlives it
         sys.addaudithook(Bypasses(Path.cwd()))
         first()

@@ -44,13 +44,20 @@ def parser(
         "--seed", type=int, default=own, help=f"of what is random (default: {'any' if seed is None else seed})"
     )
     found.add_argument("--anew", action="store_true", help="begin again, instead of going on after today's cases")
-    found.add_argument("--to", type=Path, default=RESULTS, metavar="DIR", help="for the record (default: %(default)s)")
+    found.add_argument(
+        "--to", type=_absolute, default=str(RESULTS), metavar="DIR", help="for the record (default: %(default)s)"
+    )
     if kinds:
         found.add_argument("--kinds", nargs="+", default=[*kinds], choices=kinds, help="of cases (default: all)")
     if repeats:
         found.add_argument("--again", action="store_true", help="try the violations on record again, and nothing else")
     found.set_defaults(name=name)
     return found
+
+
+def _absolute(path: str) -> Path:
+    """Before an attack works in another folder."""
+    return Path(path).absolute()
 
 
 class Campaign:
@@ -60,7 +67,7 @@ class Campaign:
     def __init__(self, options: argparse.Namespace):
         self.name, self.count, self.seed = options.name, options.count, options.seed
         self.kinds: list[str] = getattr(options, "kinds", [])
-        self.path = (options.to / f"attack-{self.name}.json").absolute()
+        self.path = options.to / f"attack-{self.name}.json"
         self.began, self.until = time.monotonic(), time.monotonic() + options.seconds
         self.dice, self.written = random.Random(self.seed), self.began
         stored = json.loads(self.path.read_text()) if self.path.exists() else {}

@@ -206,4 +206,7 @@ def import_everything() -> None:
                 importlib.import_module(found.name)
     for name in ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.pyplot"):
         importlib.import_module(name)
+    for name in ("pandas", "pyarrow.parquet", "sacrebleu"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     torch.set_num_threads(1)

@@ -63,9 +63,9 @@ class Disturbances:
         return self.works[name]
 
     def full(self, number: int, dice: random.Random) -> list[str] | None:
-        """Operations in an order that begins anywhere; every kind of work in turn."""
+        """From any operation on; every kind of work in turn."""
         work, code = self.work(WORK[number % len(WORK)]), ERRORS[number // len(WORK) % len(ERRORS)]
-        first = 1 + (number // len(WORK)) * 17 % work.operations
+        first = dice.randint(1, work.operations)
         ended = work.attempt("try-full", Operations(first, fail(code), lasting=True))
         wrong = [] if ended.code == 0 else unclear(ended)
         about = f"{work.name}, {errno.errorcode[code]} from operation {first} on: "

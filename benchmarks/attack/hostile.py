@@ -22,10 +22,12 @@ from typing import Any
 
 import elman
 from benchmarks.attack import hostile_contents, hostile_others, hostile_runs
+from benchmarks.attack.attempts import shown
 from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.children import Outcome, command, import_everything, in_child
 from benchmarks.attack.corruption import RECIPES, build_several, in_one_process, write_data
 from benchmarks.attack.hostile_runs import HARMLESS, REFUSED, Case, outside
+from elman.figures.figure import Figure
 
 SECONDS, BYTES = 10.0, 10**9
 DENIED: tuple[str, ...] = (
@@ -233,6 +235,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
         home = Path(place) / "bases"
         home.mkdir()
+        Figure.image = shown  # type: ignore[method-assign, assignment]
         os.environ["ELMAN_CACHE"] = str(Path(place) / "cache")
         bases = build_bases(home, options.bases)
         chosen = [case for case in cases(bases) if options.only in case.name][:: options.every]
@@ -253,6 +256,7 @@ def main() -> None:
             case = chosen[number]
             ended, wrong = attack(case, bases, work)
             outcome = "wrong" if wrong else "refused" if ended.code else "harmless"
+            most["note"] = f"{number + 1:,} of the {len(chosen):,} cases of the list, in a random order"
             most["seconds of the slowest"] = max(most.get("seconds of the slowest", 0), round(ended.seconds, 2))
             most["megabytes of the largest"] = max(most.get("megabytes of the largest", 0), ended.memory // 10**6)
             failure = {"case": case.name[:200], "wrong": wrong, "code": ended.code, "said": ended.err[-400:]}

@@ -4,8 +4,11 @@
 
 A case is a generated corpus, with its own number of words, lengths of lines, order and pruning; the first is WikiText-2
 where ELMAN_DATA has it (docs/data.md). Both files must list the same n-grams, and no probability and no back-off weight
-may differ by more than 0.0001 in base 10: lmplz computes in single precision. Where lmplz cannot estimate a discount,
-both take 0.5, 1 and 1.5. It is built by `cmake` and `make lmplz` from the source of the package kenlm on PyPI.
+may differ by more than 0.0001 in base 10. Generated corpora agree to the rounding of the files. On WikiText-2 the
+discounts of lmplz are those of 3,323 words with two contexts and 6,003 with three, where there are 3,324 and 6,002:
+rare words differ by 0.00008. Where a discount cannot be estimated, both take 0.5, 1 and 1.5.
+
+lmplz is built by `cmake` and `make lmplz` from the source of the package kenlm on PyPI, and needs Boost.
 """
 
 import gzip
@@ -126,9 +129,11 @@ def main() -> None:
         for number in campaign.numbers():
             name, corpus = real.get(number) or ("generated", generated(f"{campaign.seed}/{number}"))
             found = agreement(of_lmplz(corpus, Path(place)), of_elman(corpus, Path(place)))
-            facts = campaign.facts.setdefault(name, {"n-grams": 0, "largest difference of log10": 0.0})
-            facts["n-grams"] += found.ngrams
-            facts["largest difference of log10"] = max(facts["largest difference of log10"], found.largest)
+            facts = campaign.facts
+            facts["n-grams"] = facts.get("n-grams", 0) + found.ngrams
+            facts["largest"] = max(facts.get("largest", 0.0), found.largest)
+            told = f"no two logarithms of {facts['n-grams']:,} n-grams differ by more than {facts['largest']:.1g}"
+            facts["note"] = f"{told} in base 10"
             campaign.tally(name, *(f"corpus {number}: {text}" for text in found.wrong))
     campaign.end()
 

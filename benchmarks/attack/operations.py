@@ -34,13 +34,22 @@ def kill_at(attacked: Attacked, number: int) -> list[str] | None:
     return [f"operation {number}: {text}" for text in attacked.differences(where)]
 
 
+def coverage(campaign: Campaign, name: str, operations: int) -> str:
+    """How many of the operations of an undisturbed run were tried, of each kind until now."""
+    known = campaign.facts.setdefault("operations", {})
+    known[name] = operations
+    tried = (f"{min(campaign.counts[one], all)} of {all} of {one}" for one, all in known.items())
+    left = [one for one in ATTACKED if one not in known]
+    return f"before {', '.join(tried)}" + (f"; not yet: {', '.join(left)}" if left else "")
+
+
 def main() -> None:
     campaign = Campaign(parser("operations", __doc__, EVERY, ATTACKED).parse_args())
     sampled, share = campaign.count < EVERY, -(-campaign.count // len(campaign.kinds))
     warm_up()
     attempts.drawing = False  # twice as fast; pictures are compared after kills at random moments
     with tempfile.TemporaryDirectory() as place:
-        for name in campaign.kinds:
+        for name in sorted(campaign.kinds, key=lambda one: campaign.next.get(one) == 1):  # finished ones come last
             if not campaign.more():
                 break
             attacked = Attacked(name, Path(place) / name / "work")
@@ -55,6 +64,7 @@ def main() -> None:
                 if wrong is None:
                     break
                 campaign.tally(name, *wrong)
+            campaign.facts["note"] = coverage(campaign, name, attacked.operations)
         os.chdir("/")
     campaign.end()
 

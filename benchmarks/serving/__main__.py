@@ -2,13 +2,13 @@
 
     python -m benchmarks.serving --rounds 3
 
-The model is an LSTM of two layers, 512 wide, over 10,000 words. Peers: the same model in onnxruntime behind the same
-web framework with static batches, and `generate` of transformers with a GPT-2 and a Mamba of the same size, in its own
-process without a server.
+The model is an LSTM of two layers, 512 wide, over 10,000 words. Peers: the same model in onnxruntime, also quantized,
+behind the same web framework with static batches, and `generate` of transformers with a GPT-2 and a Mamba of the same
+size, in its own process without a server. Beside them stands what the processor can do at most. Clients keep their
+connections, and begin within a third of a second. All texts of elman's are compared between one and more streams.
 """
 
 import argparse
-import asyncio
 import random
 import socket
 import statistics
@@ -17,19 +17,20 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from benchmarks.reporting import write
-from benchmarks.serving.load import run_load
+from benchmarks.roofline import FORMS, roofline
+from benchmarks.serving.load import Measured, requests, run_load
 
 VOCABULARY, WIDTH, LAYERS = 10_000, 512, 2
+WEIGHTS = 8 * LAYERS * WIDTH**2 + WIDTH * VOCABULARY  # that a token is multiplied with
 LENGTHS = 16, 64  # tokens of a completion
 
 
-def make_run(place: Path) -> Path:
+def make_run(place: Path, width: int = WIDTH) -> Path:
     """A run folder with the model, trained for one update on random words."""
     import elman
 
@@ -41,7 +42,7 @@ def make_run(place: Path) -> Path:
     recipe = {
         "data": {"train": str(text), "valid": str(text)},
         "tokenizer": {"type": "word", "min_frequency": 1, "vocab_size": VOCABULARY},
-        "model": {"type": "lstm", "hidden_size": WIDTH, "num_layers": LAYERS, "tied_embeddings": False},
+        "model": {"type": "lstm", "hidden_size": width, "num_layers": LAYERS, "tied_embeddings": False},
         "training": {"max_steps": 1, "batch_size": 2, "sequence_length": 4},
     }
     elman.train(recipe, run=place / "lm", progress=False)
@@ -50,7 +51,7 @@ def make_run(place: Path) -> Path:
 
 @contextmanager
 def server(command: list[str], port: int) -> Iterator[int]:
-    """A server in a process of its own, once it is healthy."""
+    """A server in a process of its own, once it is healthy; gives the process's number."""
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             for _ in range(600):
@@ -61,7 +62,7 @@ def server(command: list[str], port: int) -> Iterator[int]:
                     if process.poll() is not None:
                         raise SystemExit(f"{command[:3]} has ended") from None
                     time.sleep(0.2)
-            yield port
+            yield process.pid
         finally:
             process.terminate()
 
@@ -72,15 +73,21 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def served(command: list[str], streams: int, seconds: float) -> dict[str, float]:
-    port = free_port()
+def served(command: list[str], streams: list[int], seconds: float) -> Iterator[Measured]:
+    """What each number of streams measures, with a new server."""
+    port, made = free_port(), requests("lm", *LENGTHS)
     with server([*command, str(port)], port):
-        asyncio.run(run_load(port, "lm", streams, 1.0, LENGTHS))  # warm up
-        return asyncio.run(run_load(port, "lm", streams, seconds, LENGTHS))
+        run_load(port, made, 4, 1.0)  # warm up
+        for count in streams:
+            yield run_load(port, made, count, seconds)
 
 
-def generated(kind: str, streams: int, seconds: float, threads: int) -> dict[str, float]:
-    """`generate` of transformers on batches of as many rows, in a process of its own."""
+def generated(kind: str, streams: list[int], seconds: float, threads: int) -> Iterator[Measured]:
+    """`generate` of transformers on batches of as many rows, in processes of its own."""
+    yield from (Measured(_generated(kind, count, seconds, threads), {}) for count in streams)
+
+
+def _generated(kind: str, streams: int, seconds: float, threads: int) -> dict[str, float]:
     command = [
         sys.executable,
         "-m",
@@ -106,34 +113,80 @@ def main() -> None:
         place = Path(folder)
         run = make_run(place)
         threads = str(options.threads)
-        from benchmarks.serving.onnx_model import write_lstm
+        from benchmarks.serving.onnx_model import quantize, write_lstm
 
         write_lstm(place / "lm.onnx", VOCABULARY, WIDTH, LAYERS)
+        quantize(place / "lm.onnx", place / "lm-int8.onnx")
         elman = ["-m", "elman", "serve", str(run), "--no-token", "--log-level", "error", "--threads", threads]
-        onnx = ["-m", "benchmarks.serving.onnx_server", str(place / "lm.onnx"), str(run / "tokenizer.json"), threads]
-        variants: dict[str, Any] = {
-            "elman fp32": lambda n: served([*elman, "--port"], n, options.seconds),
-            "elman int8": lambda n: served([*elman, "--weights", "int8", "--port"], n, options.seconds),
-            "onnxruntime, static batches": lambda n: served(onnx, n, options.seconds),
-            "transformers GPT-2": lambda n: generated("gpt2", n, options.seconds, options.threads),
-            "transformers Mamba": lambda n: generated("mamba", n, options.seconds, options.threads),
+        onnx = ["-m", "benchmarks.serving.onnx_server"]
+        rest = [str(run / "tokenizer.json"), threads]
+        streams, seconds = options.streams, options.seconds
+        variants: dict[str, Callable[[], Iterator[Measured]]] = {
+            "elman fp32": lambda: served([*elman, "--port"], streams, seconds),
+            "elman int8": lambda: served([*elman, "--weights", "int8", "--port"], streams, seconds),
+            "onnxruntime fp32": lambda: served([*onnx, str(place / "lm.onnx"), *rest], streams, seconds),
+            "onnxruntime int8": lambda: served([*onnx, str(place / "lm-int8.onnx"), *rest], streams, seconds),
+            "transformers GPT-2": lambda: generated("gpt2", streams, seconds, options.threads),
+            "transformers Mamba": lambda: generated("mamba", streams, seconds, options.threads),
         }
         chosen = {name: run for name, run in variants.items() if not options.only or name in options.only}
-        rows: dict[str, dict[str, list[dict[str, float]]]] = {}
+        rows: dict[str, dict[str, list[dict[str, float]]]] = {str(count): {} for count in streams}
+        limits: dict[str, list[dict[str, float]]] = {form: [] for form in FORMS}
+        texts: dict[str, dict[int, int]] = {}
         for number in range(options.rounds):
-            for streams in options.streams:
-                for name in list(chosen)[:: -1 if number % 2 else 1]:
-                    found = chosen[name](streams)
-                    rows.setdefault(str(streams), {}).setdefault(name, []).append(found)
-                    print(f"{streams:>3} streams  {name:<28}", {key: round(value, 1) for key, value in found.items()})
-    results = {
-        streams: {
-            name: {key: statistics.median(one[key] for one in measured) for key in measured[0]}
-            for name, measured in by_name.items()
-        }
-        for streams, by_name in rows.items()
+            for form in FORMS:
+                limits[form].append(roofline(options.threads, WEIGHTS, form) | steps(form, options.threads))
+            for name in list(chosen)[:: -1 if number % 2 else 1]:
+                if number and name.startswith("transformers"):  # far behind, and slow to start
+                    continue
+                for count, found in zip(streams, chosen[name](), strict=True):
+                    rows[str(count)].setdefault(name, []).append(found.figures)
+                    if name.startswith("elman"):
+                        check_same(texts.setdefault(name, {}), found.texts, name)
+                    figures = {key: round(value, 1) for key, value in found.figures.items()}
+                    print(f"{count:>3} streams  {name:<20}", figures, flush=True)
+    results = {streams: medians(by_name) for streams, by_name in rows.items()}
+    written = {"rounds": options.rounds, "threads": options.threads, "limits": medians(limits), "streams": results}
+    print(f"wrote {write('serving', written)}")
+
+
+def steps(form: str, threads: int, rows: int = 64) -> dict[str, float]:
+    """Tokens per second of steps of many rows by themselves, without sampling, and of one row."""
+    import torch
+
+    from elman.compiler.cpu.step import RowRunner, compile_step
+    from elman.models import LanguageModel, StackConfig
+
+    layers = {"hidden_size": WIDTH, "pattern": ["lstm"] * LAYERS, "tied_embeddings": False}
+    with torch.inference_mode():
+        model = LanguageModel(StackConfig.make(layers), VOCABULARY).eval()
+        runner = RowRunner(compile_step(model, form), threads)
+        numbers = [runner.add(model.initial_state(1)) for _ in range(rows)]
+        found = {}
+        for count, times in ((1, 100), (rows, 10)):
+            best = float("inf")
+            for _ in range(5):
+                began = time.perf_counter()
+                for _ in range(times):
+                    runner.step(numbers[:count], [1] * count)
+                best = min(best, (time.perf_counter() - began) / times)
+            found[f"tokens_per_second_of_steps_of_{count}"] = count / best
+    return found
+
+
+def check_same(known: dict[int, int], texts: dict[int, int], name: str) -> None:
+    """A request has the same text in any company."""
+    for number in known.keys() & texts.keys():
+        if known[number] != texts[number]:
+            raise SystemExit(f"{name}: the text of request {number} depends on its company")
+    known.update(texts)
+
+
+def medians(measured: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
+    return {
+        name: {key: statistics.median(one[key] for one in found) for key in found[0]}
+        for name, found in measured.items()
     }
-    print(f"wrote {write('serving', {'rounds': options.rounds, 'threads': options.threads, 'streams': results})}")
 
 
 if __name__ == "__main__":

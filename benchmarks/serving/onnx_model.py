@@ -1,10 +1,12 @@
 """An LSTM language model as an ONNX graph: token ids and a state to logits after the last token, and the next state."""
 
+import logging
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import quantize_dynamic
 
 
 def write_lstm(path: Path, vocabulary: int, width: int, layers: int) -> None:
@@ -44,3 +46,10 @@ def write_lstm(path: Path, vocabulary: int, width: int, layers: int) -> None:
     found += [helper.make_tensor_value_info(name, TensorProto.FLOAT, state) for name in ("next_h", "next_c")]
     graph = helper.make_graph(nodes, "lstm", given, found, weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+
+
+def quantize(path: Path, target: Path) -> None:
+    """Weights in 8 bits, inputs quantized as they come."""
+    logging.disable(logging.WARNING)  # its advice to preprocess a model of images
+    quantize_dynamic(str(path), str(target))
+    logging.disable(logging.NOTSET)

@@ -87,7 +87,11 @@ def create(model: Model) -> FastAPI:
             ended = False
             while not ended:
                 token, ended = await inbox.get()
-                choice = {"index": 0, "text": " " + model.tokenizer.token(token), "finish_reason": None}
+                text = " " + model.tokenizer.token(token)
+                while not inbox.empty():  # what has come in the meantime, together
+                    token, ended = inbox.get_nowait()
+                    text += " " + model.tokenizer.token(token)
+                choice = {"index": 0, "text": text, "finish_reason": None}
                 yield f"data: {json.dumps({'object': 'text_completion', 'choices': [choice]})}\n\n"
             yield f"data: {json.dumps({'choices': [{'index': 0, 'text': '', 'finish_reason': 'length'}]})}\n\n"
             yield "data: [DONE]\n\n"

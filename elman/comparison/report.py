@@ -26,8 +26,7 @@ def write_report(found: RaceResults, running: RaceRun, arguments: Sequence[str])
     with files_of_race(running.folder), alone_in(running.folder):
         figures = race_figures(found, running.jobs, unit_of(running.plan), commands[0])
         for name, figure in figures.items():
-            for suffix in ("svg", "png"):
-                figure.save(running.folder / "plots" / f"{name}.{suffix}")
+            figure.save_images(running.folder / "plots" / name)
         atomic_write(path, report_page(found, running, figures, commands).encode())
     return path
 

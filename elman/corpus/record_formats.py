@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,8 @@ from elman.errors import DataError, MissingExtra, first_line, nearest
 
 ROWS, FEW_ROWS = 256, 16  # of a Parquet file in memory at a time
 OTHER_COLUMN = "name another one with --columns; in a recipe data.column, or data.columns for several"
+OTHER_SEPARATOR = re.compile(r"\t|;(?! )")  # after the semicolon of a sentence comes a space
+SEPARATOR_NAMES = {";": "semicolons", "\t": "tabs"}
 LARGE = 2**22  # bytes of a row group, from which single values may be large
 
 
@@ -60,7 +63,8 @@ def as_text(reader: SourceReader, value: Any, line: int, column: Column) -> str:
 
 @RECORD_FORMATS.register("csv")
 class CommaSeparated(RecordFormat):
-    """Comma-separated values with a header row, or without one if columns are numbers."""
+    """Comma-separated values with a header row, or without one if columns are numbers; separated by semicolons or tabs
+    where the first line has no comma, as spreadsheets write them in many countries."""
 
     suffixes = (".csv",)
     delimited = True
@@ -107,14 +111,22 @@ class TabSeparated(CommaSeparated):
 
 
 def columns_without_header(reader: SourceReader, first: str, second: str) -> list[Column]:
-    """The usual column names; for a delimited table of two columns without them, the numbers 1 and 2."""
+    """The usual column names. In a delimited table of two columns one of them may have another name; where neither is
+    usual, there is no header: the numbers 1 and 2."""
+    usual: list[Column] = [first, second]
     if RECORD_FORMATS[reader.source.format].delimited:
         row = next((row for row, _ in _rows(replace(reader, repairs=Repairs())) if row), [])
-        names = [name.strip().lower() for name in row]
-        if len(names) == 2 and not {*names} & {first, second}:
+        names = [name.strip() for name in row]
+        if len(names) == 2 and not {name.lower() for name in names} & {first, second}:
             reader.repair(no_header(first, second))
             return [1, 2]
-    return [first, second]
+        others = {*names} - {first, second}
+        if len({*names}) == 2 and len(others) == 1:
+            (other,) = others
+            missing = second if first in names else first
+            reader.repair(f"column {other!r} was used as {missing}")
+            return [other if name == missing else name for name in usual]
+    return usual
 
 
 def no_header(first: str, second: str) -> str:
@@ -145,9 +157,9 @@ def _rows(reader: SourceReader, keep_ends: bool = False) -> Iterator[tuple[list[
                 raise reader.too_long(start, " (is a quote never closed?)")
             yield reader.decode(line.raw, line.number) + (line.end.decode() if keep_ends else "\n")
 
-    tabs = reader.source.format == "tsv"
-    style: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
-    rows = csv.reader(texts(), **style)
+    lines = texts()
+    first = next(lines, "")
+    rows = csv.reader(chain([first] if first else [], lines), **_style(reader, first))
     while True:
         try:
             row = _next_row(rows, limit)
@@ -158,6 +170,16 @@ def _rows(reader: SourceReader, keep_ends: bool = False) -> Iterator[tuple[list[
             return
         yield row, start
         start, size = rows.line_num + 1, 0
+
+
+def _style(reader: SourceReader, first: str) -> dict[str, Any]:
+    """How the cells of a table are written, by its first line."""
+    if reader.source.format == "tsv":
+        return {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    other = None if "," in first else OTHER_SEPARATOR.search(first)
+    if other:
+        reader.repair(f"table separated by {SEPARATOR_NAMES[other[0]]}, not commas")
+    return {"delimiter": other[0] if other else ",", "strict": True}
 
 
 def _next_row(rows: Iterable[list[str]], limit: int) -> list[str] | None:

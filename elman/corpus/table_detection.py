@@ -9,7 +9,7 @@ from elman.corpus.config import Record
 from elman.corpus.source_reader import SourceReader
 from elman.errors import DataError
 
-SEPARATORS = {"csv": ",", "tsv": "\t"}
+SEPARATORS = {",": "csv", ";": "csv", "\t": "tsv"}
 OPEN_CELL = re.compile(r'(^|,)"([^"]|"")*$')
 CELL_LINES = 32  # lines that a cell may go over
 
@@ -20,7 +20,7 @@ def reject_tables(reader: SourceReader, lines: Iterator[Record], columns: Collec
     first = next(lines, None)
     if first is None:
         return
-    for form, separator in SEPARATORS.items():
+    for separator, form in SEPARATORS.items():
         names = {name.strip(' "') for name in first.values[0].split(separator)}
         if len(names) > 1 and names & {*columns}:
             raise _is_table(reader, f"has names of columns, {', '.join(sorted(names & {*columns}))!r}", first, form)

@@ -9,7 +9,8 @@ HALVINGS = 50
 
 def fit_temperature(logits: NDArray[np.floating], truth: NDArray[np.integer]) -> float:
     """The temperature with the lowest loss: cross-entropy of logits (texts, labels) against indices (texts,), or binary
-    cross-entropy against 0/1 vectors (texts, labels).
+    cross-entropy against 0/1 vectors (texts, labels). 1 where the loss falls with every lower temperature, because all
+    answers are right: they cannot say how sure one may be.
 
     The loss is convex in 1 / temperature, so its slope has one zero.
     """
@@ -25,6 +26,8 @@ def fit_temperature(logits: NDArray[np.floating], truth: NDArray[np.integer]) ->
         chances /= chances.sum(axis=1, keepdims=True)
         return float((chances * logits).sum() - right)
 
+    if slope(SPAN) <= 0:
+        return 1.0
     low, high = -np.log(SPAN), np.log(SPAN)  # of the logarithm of 1 / temperature
     for _ in range(HALVINGS):
         middle = (low + high) / 2

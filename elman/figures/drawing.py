@@ -5,6 +5,7 @@ Tick labels may be of any script, and are shrunk, turned or thinned out until th
 
 import io
 import textwrap
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -25,16 +26,23 @@ MANY = 9  # series from which on the legend is beside the chart
 MARKED = 25  # points of a line up to which each has a marker
 
 
-def render(figure: "Figure", suffix: str) -> bytes:
-    """As `svg` or `png`: the same figure gives the same bytes."""
-    out = io.BytesIO()
-    about: dict[str, str | None] = {
-        "Title": figure.title,
-        "Description": " ".join([figure.subtitle, figure.command]).strip(),
-    }
-    about |= {"Date": None} if suffix == "svg" else {}
+def render(figure: "Figure", suffixes: Sequence[str]) -> list[bytes]:
+    """As `svg` and `png`, arranged once for all of these: the same figure gives the same bytes."""
+    import matplotlib
+
+    about = {"Title": figure.title, "Description": " ".join([figure.subtitle, figure.command]).strip()}
     with drawing_style(figure):
-        canvas(figure).savefig(out, format=suffix, dpi=150, metadata=about, bbox_inches="tight")
+        whole = canvas(figure)
+        whole.get_layout_engine().execute(whole)
+        whole.set_layout_engine("none")  # or each format would be arranged anew
+        edges = whole.get_tightbbox().padded(matplotlib.rcParams["savefig.pad_inches"])
+        return [_saved(whole, suffix, about, edges) for suffix in suffixes]
+
+
+def _saved(whole: Any, suffix: str, about: dict[str, str], edges: Any) -> bytes:
+    out = io.BytesIO()
+    undated = {"Date": None} if suffix == "svg" else {}
+    whole.savefig(out, format=suffix, dpi=150, metadata=about | undated, bbox_inches=edges)
     return out.getvalue()
 
 

@@ -14,7 +14,8 @@ from elman.figures.colours import Palette, assign_styles
 from elman.figures.panels import Panel
 from elman.files import atomic_write, make_folder
 
-FORMATS = ("svg", "png", "html", "csv", "json", "txt")
+IMAGES = ("svg", "png")
+FORMATS = (*IMAGES, "html", "csv", "json", "txt")
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,10 @@ class Figure:
     def save(self, path: str | Path) -> Path:
         """Written atomically, in the format of the suffix."""
         path = Path(path)
+        content: str | bytes
         match path.suffix.lstrip(".").lower():
             case "svg" | "png" as suffix:
-                content: str | bytes = self.image(suffix)
+                content = self.image(suffix)
             case "html":
                 content = self.html()
             case "csv":
@@ -72,19 +74,24 @@ class Figure:
                 content = self.text(width=120) + (f"{self.prompt}\n" if self.command else "")
             case _:
                 raise ConfigError(f"{path}: a figure is saved as {', '.join(f'.{name}' for name in FORMATS)}")
-        make_folder(path.parent)
-        atomic_write(path, content if isinstance(content, bytes) else content.encode("utf-8"))
+        _write(path, content if isinstance(content, bytes) else content.encode("utf-8"))
         return path
 
     def save_images(self, path: Path) -> list[Path]:
         """Beside each other as .svg and .png, under the name of the path without suffix."""
-        return [self.save(path.with_name(f"{path.name}.{suffix}")) for suffix in ("svg", "png")]
+        paths = [path.with_name(f"{path.name}.{suffix}") for suffix in IMAGES]
+        for place, content in zip(paths, self._images(*IMAGES), strict=True):
+            _write(place, content)
+        return paths
 
     def image(self, suffix: str) -> bytes:
         """The figure as `svg` or `png`."""
+        return self._images(suffix)[0]
+
+    def _images(self, *suffixes: str) -> list[bytes]:
         from elman.figures.drawing import render
 
-        return render(self, suffix)
+        return render(self, suffixes)
 
     def plot(self) -> Any:
         """The figure as one of matplotlib, whose axes can be changed; `savefig` writes it."""
@@ -137,6 +144,11 @@ class Figure:
 
     def __repr__(self) -> str:
         return f"<{self.title}: {', '.join(panel.kind for panel in self.panels)}>"
+
+
+def _write(path: Path, content: bytes) -> None:
+    make_folder(path.parent)
+    atomic_write(path, content)
 
 
 def share_palette(figures: Iterable[Figure], labels: Sequence[str] = ()) -> list[Figure]:

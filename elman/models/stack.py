@@ -48,6 +48,9 @@ class StackConfig(Config):
     embedding_size. Empty: random vectors."""
     freeze_vectors: bool = False
     """Keep the word vectors as they are; false: tune them with the rest of the model."""
+    normalize_vectors: bool = True
+    """Subtract from the vectors of the file their mean, often most of each, and scale them as random ones are; frozen
+    ones to variance 1. False: as they are in the file."""
     tied_embeddings: bool = True
     """Use the embeddings as output weights too (Press and Wolf, 2017); needs a top layer as wide as the embeddings."""
     output_bias: bool = True

@@ -32,6 +32,7 @@ from elman.pipeline.trained_model import TrainedModel
 from elman.runs.lock import file_lock
 
 PART_RECORDS = 8192
+RELEASE_RECORDS = 4 * PART_RECORDS  # after which freed memory goes back; more often costs time
 PROBE = "<mask>"  # a text that every task answers
 ANSWER = "predicted_"  # prefix of a column of the answers whose name the records use
 Progress = Callable[[int, float], None]  # records done, share of the input read
@@ -236,6 +237,10 @@ class TablePrediction:
                 lines(), probabilities=self.probabilities, min_probability=least, **search
             ):
                 (record, given), done = waiting.popleft(), done + 1
+                if done % RELEASE_RECORDS == 0:
+                    from elman.memory import release_freed  # not needed by short jobs
+
+                    release_freed()
                 yield Answered(record, answer, partial(self._named, given))
         except DataError as error:
             if error.file is not None or error.line is None:

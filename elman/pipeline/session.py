@@ -294,6 +294,8 @@ class Session:
 
 
 def _calibration_note(found: Mapping[str, Any]) -> str:
+    if found["temperature"] == 1:
+        return "valid: not calibrated: all answers are right, which does not say how sure they may be"
     before, after = found["before"], found["after"]
     changes = (f"{name.replace('_', ' ')} {before[name]:.4f} before, {after[name]:.4f} after" for name in after)
     return f"valid: calibrated with temperature {found['temperature']:.3f}: {'; '.join(changes)}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -17,6 +18,16 @@ FORMS = 4  # forms of a field that an error lists
 LONGEST, LONGEST_NAME = 1600, 100  # bytes of a message and of a name: a body is at most 4 KB with quotes escaped
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 RETRY = {"Retry-After": "1"}
+
+
+class ErrorFacts(BaseModel):
+    """What every error says, for the description of the API."""
+
+    message: str
+    type: str
+    param: str | None
+    """The field that is wrong."""
+    code: str | None
 
 
 class ApiError(HTTPException):

@@ -109,7 +109,8 @@ class Generation:
     @property
     def prompt(self) -> list[int]:
         """The latest tokens before the first drawn one, without the start of a text."""
-        return [*self.tail, *(self.known if self.start else self.known[1:])]
+        begun = self.start is not None and self.start.position > 0
+        return [*self.tail, *(self.known if begun else self.known[1:])]
 
     def latest(self) -> list[int]:
         """The latest tokens of the text."""

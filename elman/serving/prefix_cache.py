@@ -10,6 +10,7 @@ from elman.ops.state import leaves
 from elman.serving.generation import EVERY
 from elman.shapes import State
 
+PROMPTS = 64  # whose keys are known: those that are being read
 SHARE = 16  # a state may take this fraction (1/16) of the budget
 
 
@@ -20,12 +21,13 @@ class PrefixCache:
     def __init__(self, budget: int):
         self.budget, self.used = budget, 0
         self._states: OrderedDict[bytes, tuple[State, int]] = OrderedDict()
+        self._prompts: OrderedDict[int, tuple[Sequence[int], dict[int, bytes]]] = OrderedDict()
 
     def longest(self, owner: str, tokens: Sequence[int]) -> tuple[State | None, int]:
         """The state after the longest known beginning, shorter than all tokens, and its length."""
         if not self._states:
             return None, 0
-        for length, key in reversed([*_keys(owner, tokens)]):
+        for length, key in reversed(self._keys_of(owner, tokens).items()):
             if key in self._states:
                 self._states.move_to_end(key)
                 return self._states[key][0], length
@@ -39,13 +41,23 @@ class PrefixCache:
         size = sum(part.nbytes for part in leaves(state)) + 200
         if size > self.budget // SHARE:
             return
-        key = next(key for at, key in _keys(owner, tokens) if at == length)
+        key = self._keys_of(owner, tokens)[length]
         _, before = self._states.pop(key, (None, 0))
         self._states[key] = state, size
         self.used += size - before
         while self.used > self.budget:
             _, (_, freed) = self._states.popitem(last=False)
             self.used -= freed
+
+    def _keys_of(self, owner: str, tokens: Sequence[int]) -> dict[int, bytes]:
+        """Computed once for a prompt, not at each of its states: long prompts would take the square of their length."""
+        known, keys = self._prompts.get(id(tokens), (None, dict[int, bytes]()))
+        if known is not tokens:
+            keys = dict(_keys(owner, tokens))
+            self._prompts[id(tokens)] = tokens, keys
+            while len(self._prompts) > PROMPTS:
+                self._prompts.popitem(last=False)
+        return keys
 
 
 def _keys(owner: str, tokens: Sequence[int]) -> list[tuple[int, bytes]]:

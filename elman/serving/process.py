@@ -5,6 +5,7 @@ A second one: exit code 1, at once. SIGHUP: models whose run has a newer best ch
 """
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -29,6 +30,13 @@ LAST = 2.0  # seconds for errors to reach clients
 SWITCH = float(
     os.environ.get("SWITCH", "0.0005")
 )  # seconds after which the threads that compute take the interpreter from the event loop
+
+
+def leave_to_the_end() -> None:
+    """Takes what is there now, libraries and models, out of garbage collection: each full one would hold up all
+    requests for long, and a body of many small lists causes many."""
+    gc.collect()
+    gc.freeze()
 
 
 class Process(uvicorn.Server):
@@ -74,6 +82,7 @@ class Process(uvicorn.Server):
     async def _preload(self) -> None:
         try:
             await self.pool.preload()
+            leave_to_the_end()
             data = {"address": self.settings.address, "process": os.getpid(), "models": self.pool.ids}
             LOG.info("ready", extra={"data": data})
         except Exception as error:

@@ -97,7 +97,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._send_error(ApiError(408, f"no complete headers within {self.settings.header_seconds:g} seconds"))
 
     def _body_is_late(self) -> None:
-        self.transport.abort()
+        self._abort()
 
     # What is answered
 
@@ -109,7 +109,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.abort()
+            self._abort()
             return
         body = error.json()
         lines = [*HEADERS.items(), (b"content-type", b"application/json"), (b"connection", b"close")]
@@ -125,12 +125,18 @@ class LimitedProtocol(HttpToolsProtocol):
     def _close(self) -> None:
         """Closes once all is sent, or after a while."""
         self.transport.close()
-        self.loop.call_later(self.settings.idle_seconds, self.transport.abort)
+        self.loop.call_later(self.settings.idle_seconds, self._abort)
+
+    def _abort(self) -> None:
+        """Closes at once; what the application still sends is dropped."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+        self.transport.abort()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.transport.is_closing():
-            self.loop.call_later(self.settings.idle_seconds, self.transport.abort)
+            self.loop.call_later(self.settings.idle_seconds, self._abort)
 
     def timeout_keep_alive_handler(self) -> None:
         if not self.transport.is_closing():
@@ -140,7 +146,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._reading = self.loop.call_later(self.settings.idle_seconds, self.transport.abort)
+        self._reading = self.loop.call_later(self.settings.idle_seconds, self._abort)
 
     def resume_writing(self) -> None:
         self._stop_watching_reader()

@@ -7,6 +7,8 @@ import re
 import time
 from typing import Any
 
+from starlette.requests import ClientDisconnect
+
 from elman.errors import ElmanError
 from elman.serving.errors import ApiError, of_user_input, unexpected
 from elman.serving.metrics import Metrics
@@ -15,6 +17,8 @@ from elman.serving.settings import ServeConfig
 LOG = logging.getLogger("elman.serving")
 SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 EVENTS = b"text/event-stream"
+CLOSED = "handler is closed"  # what uvloop says where the client has gone a moment ago
+GONE = 499  # status in the log of a request whose client has gone; nobody sees it
 LONGEST_PATH = 200  # characters of a path in the log
 HEADERS = {
     b"x-content-type-options": b"nosniff",
@@ -55,7 +59,12 @@ class Exchange:
             message = {**message, "headers": headers}
         elif message["type"] == "http.response.body":
             self.ended = not message.get("more_body", False)
-        await self._send(message)
+        try:
+            await self._send(message)
+        except RuntimeError as problem:
+            if CLOSED not in str(problem):
+                raise
+            raise ClientDisconnect from None
 
     async def fail(self, error: ApiError, receive: Any) -> None:
         """An error as the answer, or as the last event of a stream that has begun."""
@@ -96,6 +105,9 @@ class Requests:
             most = self.settings.request_seconds
             late = ApiError(504, f"the request took longer than {most:g} seconds", code="timeout")
             await exchange.fail(exchange.stopped_by or late, receive)
+        except ClientDisconnect:
+            exchange.status = exchange.status or GONE
+            await asyncio.sleep(0)  # so that the connection has noted it, too
         except ApiError as error:  # of middleware, or in a stream
             await exchange.fail(error, receive)
         except Exception as error:

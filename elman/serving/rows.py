@@ -236,8 +236,8 @@ class Work:
     def progress(self) -> Progress:
         choices, self.choices = self.choices, []
         read, self.told = self.read - self.told, self.read
-        tokens, log_probs, tops = ([choice[field] for choice in choices] for field in range(3))
-        return Progress(read, tokens, log_probs, tops, self.problem)
+        lists = [one.token for one in choices], [one.log_prob for one in choices], [one.top for one in choices]
+        return Progress(read, *lists, self.problem)
 
 
 class TorchRow:

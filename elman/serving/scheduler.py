@@ -15,7 +15,6 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from elman.errors import ElmanError
 from elman.serving.generation import Failed, Finished, Generation, Output, Piece, Scored, Snapshot
@@ -23,7 +22,7 @@ from elman.serving.prefix_cache import PrefixCache
 from elman.serving.rows import Marks, Progress, Rows
 from elman.shapes import State
 
-PREFILL_BESIDE = 4  # steps of rows that read their prompt between two steps of all rows
+PREFILL_BESIDE = 6  # steps of rows that read their prompt between two steps of all rows
 SLICE = 0.005  # seconds for which the rows are left to themselves; where one step takes longer, a step
 MANY = 2**30  # steps
 
@@ -161,15 +160,14 @@ class Scheduler:
 
     def _note(self, generation: Generation, progress: Progress) -> None:
         """What a row has read, scored and drawn in its turn."""
-        read, *found, problem = progress
-        scoring = generation.unread > 1
+        scoring, problem = generation.unread > 1, progress.problem
         if generation.unread:
-            self._note_read(generation, read)
+            self._note_read(generation, progress.read)
         if scoring:
-            for scored in map(Scored, *found):
+            for scored in map(Scored, progress.tokens, progress.log_probs, progress.tops):
                 self._tell(generation, scored)
         elif progress.tokens:
-            problem = self._note_drawn(generation, *found) or problem
+            problem = self._note_drawn(generation, progress) or problem
         if problem:
             self._end(generation, Failed(problem))
         elif generation.finished and not generation.unread:
@@ -182,14 +180,13 @@ class Scheduler:
             self.cache.put(generation.owner, generation.known, generation.read, state)
         self._fork(generation)
 
-    def _note_drawn(
-        self, generation: Generation, tokens: list[int], log_probs: list[float], tops: list[Any]
-    ) -> ElmanError | None:
+    def _note_drawn(self, generation: Generation, progress: Progress) -> ElmanError | None:
         try:
-            texts = generation.push(tokens)
+            texts = generation.push(progress.tokens)
         except ElmanError as problem:  # longer than the model has positions
             return problem
-        for piece in map(Piece, tokens, log_probs, tops, texts):  # up to where the text ends
+        drawn = progress.tokens, progress.log_probs, progress.tops
+        for piece in map(Piece, *drawn, texts):  # up to where the text ends
             self._tell(generation, piece)
         return None
 

@@ -1,17 +1,24 @@
 """Sessions: texts that clients continue. The latest are in memory, all others in the store."""
 
 import asyncio
+import logging
 import secrets
+import sqlite3
 import time
 from collections import OrderedDict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from elman.errors import ConfigError, ElmanError
+from elman.serving.errors import ApiError
 from elman.serving.session_store import Session, SessionStore
 from elman.serving.settings import ServeConfig
 
 OVERHEAD = 700  # bytes that an entry takes beside its state
+SWEEP = 60.0  # seconds between two removals of what has expired
+
+log = logging.getLogger("elman.serving")
 
 
 class NoSession(ElmanError):
@@ -42,6 +49,7 @@ class Sessions:
         self._bytes = 0
         self._busy: set[str] = set()
         self._count = self._store.count().result()
+        self._swept = time.time()
 
     @classmethod
     def of(cls, settings: ServeConfig) -> "Sessions":
@@ -53,7 +61,7 @@ class Sessions:
         return self._count
 
     async def create(self, owner: str, model: str, digest: str, position: int, state: bytes, id: str = "") -> Session:
-        if self._count >= self.most:
+        if self._count >= self.most or time.time() - self._swept > SWEEP:
             await self.sweep()
         if self._count >= self.most:
             raise TooManySessions(f"there are {self.most} sessions already; delete some, or wait until some expire")
@@ -68,9 +76,11 @@ class Sessions:
     async def get(self, owner: str, id: str) -> Session:
         session = self._recent.get(id)
         if session is None:
-            session = await self._wrapped(self._store.get(id))
-            if session is not None:
+            stored = await self._wrapped(self._store.get(id))
+            session = self._recent.get(id, stored)  # another request may have read it, and changed it, meanwhile
+            if session is not None and session is stored:
                 self._remember(session, spilled=True)
+                await self._spill()
         if session is None or session.owner != owner or session.expires < time.time():
             raise NoSession(f"there is no session {id[:64]!r}; it may have expired or been deleted")
         return session
@@ -98,15 +108,21 @@ class Sessions:
         return session
 
     async def delete(self, owner: str, id: str) -> None:
-        await self.get(owner, id)
-        self._forget(id)
-        await self._wrapped(self._store.delete(id))
-        self._count -= 1
+        """Not while another request continues it, which would store it again."""
+        await self.take(owner, id)
+        try:
+            self._forget(id)
+            await self._wrapped(self._store.delete(id))
+            self._forget(id)  # another request may have read it just before
+            self._count -= 1
+        finally:
+            self.give_back(id)
 
     async def sweep(self) -> None:
         """Removes what has expired."""
-        now = time.time()
-        expired = [id for id, session in self._recent.items() if session.expires < now]
+        self._swept = now = time.time()
+        # in the order of their last use, so of their expiry: those read from the store since may be left for later
+        expired = [id for id, _ in takewhile(lambda one: one[1].expires < now, self._recent.items())]
         lost = [id for id in expired if id not in self._spilled]
         for id in expired:
             self._forget(id)
@@ -146,4 +162,9 @@ class Sessions:
 
     @staticmethod
     async def _wrapped(future: Any) -> Any:
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        except sqlite3.Error as problem:  # a full disk, a damaged file
+            log.exception("sessions cannot be stored")
+            message = "sessions cannot be stored or read now; the server's log says why"
+            raise ApiError(503, message, code="storage_failed", headers={"Retry-After": "10"}) from problem

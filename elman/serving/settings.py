@@ -92,6 +92,8 @@ class ServeConfig(Config):
     """Characters of a stop string."""
     max_logprobs: Positive = 20
     """Likeliest tokens listed at each position."""
+    max_listed: Positive = 2**20
+    """Log-probabilities that an answer may list in all: positions times tokens at each, of all texts."""
 
     session_count: Positive = 1_000_000
     """Sessions that are kept; beyond it new ones are refused until some expire or are deleted."""

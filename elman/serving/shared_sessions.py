@@ -25,6 +25,7 @@ class SessionKeeper:
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         own: dict[str, Any] = {"take": self.take, "save": self.save, "give_back": self.give_back}
+        own["delete"] = self.delete
         try:
             return await (own.get(method) or getattr(self.sessions, method))(*arguments)
         except ElmanError as error:
@@ -46,6 +47,12 @@ class SessionKeeper:
         saved = await self.sessions.save(session)
         await self.give_back(session.id, replica)
         return saved
+
+    async def delete(self, owner: str, id: str) -> None:
+        taker = self.takers.get(id)
+        if taker is not None and not self.alive(taker):
+            await self.give_back(id, taker)
+        await self.sessions.delete(owner, id)
 
     async def give_back(self, id: str, replica: str) -> None:
         if self.takers.get(id) == replica:

@@ -13,7 +13,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from elman.errors import ConfigError, ElmanError
@@ -24,6 +23,7 @@ from elman.untrusted import read_bytes
 
 FORMAT = "elman-state-1"
 EMPTY_MAC = "0" * 64
+MAC_KEY = b'"mac":"'  # in the header, before the MAC
 KEY_BYTES = 32
 MAX_HEADER = 2**20  # bytes
 
@@ -49,29 +49,54 @@ class StateSigner:
         parts |= {"pending": torch.tensor(snapshot.pending, dtype=torch.int64)}
         parts |= {"tail": torch.tensor(snapshot.tail, dtype=torch.int64)}
         facts = {"format": FORMAT, "digest": digest, "position": str(snapshot.position)}
-        data = save(parts, {**facts, "expires": str(int(time.time() + seconds)), "mac": EMPTY_MAC})
-        return data.replace(_field(EMPTY_MAC), _field(self._mac(data)), 1)
+        return self._signed(save(parts, {**facts, "expires": expiry(seconds), "mac": EMPTY_MAC}))
 
-    def unpack(self, data: bytes, digest: str, like: State) -> Snapshot:
-        """The snapshot, if this key has signed it, for this model, and it has not expired."""
-        facts = _metadata(data)
-        mac = str(facts.get("mac", ""))
-        unsigned = data.replace(_field(mac), _field(EMPTY_MAC), 1)
-        if len(mac) != len(EMPTY_MAC) or not hmac.compare_digest(self._mac(unsigned), mac.encode("utf-8", "replace")):
-            raise InvalidState("the state is damaged, or another server signed it (replicas must share --state-key)")
+    def unpack(self, data: bytes, digest: str, like: State, *, expires: bool = True) -> Snapshot:
+        """The snapshot, if this key has signed it, for this model, and it has not expired where that counts."""
+        facts = self._verified(data)
         if facts["digest"] != digest:
             raise OtherModel("the state is of another model or tokenizer")
-        if float(facts["expires"]) < time.time():
+        if expires and float(facts["expires"]) < time.time():
             raise InvalidState("the state has expired")
         parts = load(data)
         pending, tail = (tuple(parts.pop(name).tolist()) for name in ("pending", "tail"))
-        expected = {name: (part.dim(), part.dtype) for name, part in tensors(like)}
-        if {name: (part.dim(), part.dtype) for name, part in parts.items()} != expected:
+        expected = {name: (part.shape, part.dtype) for name, part in tensors(like)}
+        if {name: (part.shape, part.dtype) for name, part in parts.items()} != expected:
             raise OtherModel("the state has other parts than those of the model")
+        if any(part.isnan().any() for part in parts.values()):
+            raise InvalidState("the state holds NaN")
         return Snapshot(restore(like, parts), pending, int(facts["position"]), tail)
 
-    def _mac(self, data: bytes) -> bytes:
-        return hmac.new(self._key, data, sha256).hexdigest().encode()
+    def renew(self, data: bytes, seconds: float) -> bytes:
+        """The same state, which holds for so many seconds from now."""
+        facts = self._verified(data)
+        new = {"expires": expiry(seconds), "mac": EMPTY_MAC}  # as long as before
+        for name, value in new.items():
+            data = data.replace(_field(name, facts[name]), _field(name, value), 1)
+        return self._signed(data)
+
+    def _signed(self, data: bytes) -> bytes:
+        return data.replace(_field("mac", EMPTY_MAC), _field("mac", self._mac(data).decode()), 1)
+
+    def _verified(self, data: bytes) -> dict[str, str]:
+        """The metadata; nothing is parsed before the MAC is found to be that of all other bytes."""
+        place = data.find(MAC_KEY, 0, MAX_HEADER) + len(MAC_KEY)
+        if place < len(MAC_KEY):
+            raise InvalidState("not a state that elman has saved")
+        end = place + len(EMPTY_MAC)
+        own = self._mac(data[:place], EMPTY_MAC.encode(), memoryview(data)[end:])
+        if not hmac.compare_digest(own, data[place:end]):
+            raise InvalidState("the state is damaged, or another server signed it (replicas must share --state-key)")
+        facts = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+        if facts["format"] != FORMAT:
+            raise InvalidState(f"the state has another format than {FORMAT}; make it anew")
+        return facts
+
+    def _mac(self, *parts: bytes | memoryview) -> bytes:
+        code = hmac.new(self._key, digestmod=sha256)
+        for part in parts:
+            code.update(part)
+        return code.hexdigest().encode()
 
 
 def read_key(path: Path | None, folder: Path | None) -> bytes:
@@ -93,19 +118,10 @@ def read_key(path: Path | None, folder: Path | None) -> bytes:
     return key
 
 
-def _metadata(data: bytes) -> dict[str, str]:
-    size = int.from_bytes(data[:8], "little")
-    try:
-        if size > min(len(data) - 8, MAX_HEADER):
-            raise ValueError
-        header = json.loads(data[8 : 8 + size])
-        facts = header["__metadata__"]
-        if facts["format"] != FORMAT:
-            raise ValueError
-        return dict(facts)
-    except (ValueError, KeyError, TypeError, RecursionError, SafetensorError):
-        raise InvalidState("not a state that elman has saved") from None
+def expiry(seconds: float) -> str:
+    """Seconds since 1970 after so many more, always of the same length."""
+    return f"{min(int(time.time() + seconds), 10**12 - 1):012d}"
 
 
-def _field(mac: str | bytes) -> bytes:
-    return b'"mac":"' + (mac.encode("utf-8", "replace") if isinstance(mac, str) else mac) + b'"'
+def _field(name: str, value: str) -> bytes:
+    return f'"{name}":"{value}"'.encode()

@@ -5,7 +5,6 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -20,6 +19,7 @@ from elman.serving.models import ServedModel
 from elman.serving.row_engines import rows_for
 from elman.serving.scheduler import Scheduler
 from elman.serving.settings import ServeConfig
+from elman.tokenizers import Tokenizer
 from elman.tokenizers.base import StreamDecoder
 
 
@@ -169,12 +169,8 @@ class TextModel:
     def text_of(self, prompt: Prompt) -> str:
         return self.tokenizer.decode([token for token in prompt.tokens if token != self.tokenizer.eos_id])
 
-    def offsets(self, tokens: Sequence[int], start: int = 0) -> list[int]:
-        """Where in the text each token begins."""
-        decoder, places = StreamDecoder(self.tokenizer), [start]
-        for token in tokens:
-            places.append(places[-1] + (0 if token == self.tokenizer.eos_id else len(decoder.push(token))))
-        return [before for before, _ in pairwise(places)]
+    def offsets(self) -> "Offsets":
+        return Offsets(self.tokenizer)
 
     def close(self) -> None:
         self.scheduler.close()
@@ -190,6 +186,20 @@ class TextModel:
             if inbox is not None:
                 inbox.outputs.append((generation, output))
                 inbox.filled.set()
+
+
+class Offsets:
+    """Where in the text each token begins; tokens come piece by piece."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer, self.decoder, self.place = tokenizer, StreamDecoder(tokenizer), 0
+
+    def push(self, tokens: Sequence[int]) -> list[int]:
+        places = []
+        for token in tokens:
+            places.append(self.place)
+            self.place += 0 if token == self.tokenizer.eos_id else len(self.decoder.push(token))
+        return places
 
 
 def digest_of(trained: TrainedModel) -> str:

@@ -30,6 +30,18 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path):
     assert record(tmp_path)[0]["counts"] == {"even": 1}
 
 
+def test_a_record_is_written_where_the_campaign_was_started(tmp_path, monkeypatch):
+    """Catches: that of an attack which works in a folder of its own, written there and lost."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path)
+    options = parser("trial", "", count=1).parse_args(["--to", "."])
+    monkeypatch.chdir(tmp_path / "work")
+    started = Campaign(options)
+    started.tally("fine")
+    started.write()
+    assert len(record(tmp_path)) == 1
+
+
 def test_mended_violations_stay_on_record_as_such(tmp_path):
     """Catches: violations that are gone from the record, and those that still are ones and count as mended."""
     first = campaign(tmp_path)

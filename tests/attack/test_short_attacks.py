@@ -15,6 +15,8 @@ from processes import ROOT, run_forked
         ("kills", 16, ["stream", "averaging", "predict"]),
         # Seen to fail with files written in place, and with temporary files that nobody removes.
         ("operations", 12, ["ngram", "classify"]),
+        # Seen to fail with the remains of failed writes left where they are.
+        ("disk_full", 4, ["full", "deleted"]),
         # Seen to fail where the one thread that a race asks for stayed for the training after it.
         ("orders", 2, ["ngram"]),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from processes import HANG, environment, run_python
+from processes import HANG, environment, run_forked
 from torch import Tensor
 
 from benchmarks.recurrence import against, running, timing
@@ -263,7 +263,7 @@ def test_no_case_starts_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_command_line_runs_a_few_small_cases(tmp_path: Path) -> None:
     names = ["--only", "lstm both ways 64", "gru reset=before 64", "coupled ragged exact"]
     command = ["-m", "benchmarks.recurrence", "--small", "--minutes", "30", *names]
-    done = run_python(*command, env=environment(OUT=str(tmp_path)))
+    done = run_forked(*command, env=environment(OUT=str(tmp_path)))
     assert done.returncode == 0, done.stderr
     kept = json.loads((tmp_path / "recurrence.json").read_text())
     assert kept["machine"]["torch"] == torch.__version__

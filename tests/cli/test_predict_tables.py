@@ -166,11 +166,12 @@ def test_wrong_columns_and_files_are_refused(elman, place, run):
     ("table", "reason", "form"),
     [
         ("\ufeff" + csv_text(rows(9)), "line 1: the line has names of columns, 'text'", "csv"),
+        ("id;text\n1;good film\n", "line 1: the line has names of columns, 'text'", "csv"),
         ("id\ttext\n1\tgood film\n", "line 1: the line has names of columns, 'text'", "tsv"),
         ('0,bad film\n1,"good\nfilm"\n', "line 2: the line begins a cell", "csv"),
         ('0,bad film\n"1\n2","good\n\nfilm"\n', "line 2: the line begins a cell", "csv"),
     ],
-    ids=["csv", "tsv", "cell", "first cell"],
+    ids=["csv", "semicolons", "tsv", "cell", "first cell"],
 )
 def test_a_table_is_not_answered_line_by_line(elman, place, run, table, reason, form):
     """Neither its header nor the parts of its cells, unless asked for."""
@@ -278,6 +279,22 @@ def test_a_tagger_splits_raw_sentences_and_says_so(elman, place):
         assert rows[0] == ["id", "body", "words", "tags"]
         assert rows[1][:3] == ["7", "die Kuh.", "die Kuh ."]
         assert rows[2] == ["8", "", "", ""]
+
+
+def test_a_long_job_gives_freed_memory_back(run, tmp_path, monkeypatch):
+    """However it is written; the allocator would keep more and more of it."""
+    from elman.pipeline import predict_tables
+
+    released = []
+    monkeypatch.setattr(predict_tables, "RELEASE_RECORDS", 100)
+    monkeypatch.setattr("elman.memory.release_freed", lambda: released.append(1))
+    (tmp_path / "in.csv").write_text("text\n" + "good film\n" * 350)
+    job = predict_tables.TablePrediction(library.load(run), str(tmp_path / "in.csv"))
+    job.to_stream(lambda part: None)
+    assert len(released) == 3
+    job = predict_tables.TablePrediction(library.load(run), str(tmp_path / "in.csv"))
+    job.to_file(tmp_path / "out.csv")
+    assert len(released) == 6
 
 
 def test_records_are_streamed(run, tmp_path):

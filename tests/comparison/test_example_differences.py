@@ -11,7 +11,7 @@ from elman.comparison import Race, RaceRun, gather, read_results
 from elman.comparison.disagreements import _most_different, disagreements
 from elman.comparison.parquet import write_parquet
 from elman.comparison.report import write_report
-from elman.errors import MissingExtra
+from elman.errors import MissingExtra, RunError
 from elman.pipeline.tasks import TASKS
 from elman.pipeline.tasks.examples import RIGHT, class_means
 from elman.pipeline.tasks.race import ExampleOutput
@@ -78,6 +78,21 @@ def test_a_race_of_language_models_keeps_the_likelihood_of_each_text(raced):
     assert all(score < 0 for line in lines for score in line["scores"].values())
     differences = [float(row[-1]) for row in table.rows]
     assert differences == sorted(differences)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["results.json", "units.npy"])
+def test_an_edited_result_gives_no_other_verdict(raced, name):
+    """Catches: a loss or the likelihood of a text that was made smaller by hand."""
+    gather(raced)
+    path = raced.jobs["ngram"][0].folder / name
+    before = path.read_bytes()
+    path.write_bytes(before[:-9] + bytes([before[-9] ^ 1]) + before[-8:])
+    try:
+        with pytest.raises(RunError, match=rf"ngram/seed-1/{name}: changed since it was written.*elman accept"):
+            gather(raced)
+    finally:
+        path.write_bytes(before)
 
 
 def test_shown_are_gains_then_losses_of_the_best_over_the_next():

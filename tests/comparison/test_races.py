@@ -4,12 +4,11 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
-from processes import HANG, environment, run_forked, wait_for
+from processes import HANG, environment, forked_python, run_forked, wait_for
 
 from elman.cli.race_table import show_results
 from elman.comparison import Race, RaceRun, gather, read_results
@@ -154,7 +153,7 @@ def test_an_interrupted_race_goes_on_to_the_same_end(small, tmp_path):
     )
     (tmp_path / "race.yaml").write_text(json.dumps(small))  # JSON is YAML
     process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [*forked_python(), "-c", code], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env=environment(),
     )  # fmt: skip
     metrics = tmp_path / "race" / "rnn" / "seed-1" / "metrics.jsonl"

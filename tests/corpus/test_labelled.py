@@ -62,6 +62,15 @@ def test_labels_and_texts_round_trip_in_every_format(read, name, write, pairs):
     assert corpus.repairs.counts["empty text"] == len(pairs) - len(full)
 
 
+@pytest.mark.parametrize("header", ["sentence,label", "text,rating"])
+def test_of_two_columns_one_may_have_another_name(read, header):
+    """Catches the header read as a text, or its columns exchanged."""
+    texts, corpus = read(f"{header}\na film,1\n".encode(), "a.csv")
+    assert [(text.labels, text.text) for text in texts] == [(("1",), "a film")]
+    other, usual = ("sentence", "text") if "sentence" in header else ("rating", "label")
+    assert corpus.repairs.counts == {f"column {other!r} was used as {usual}": 1}
+
+
 def test_headerless_two_column_table_has_its_label_first(read):
     """Catches the first row taken for a header."""
     texts, corpus = read(b'1\ta "fine" film\n\n0\ta dull one\n', "a.tsv")
@@ -122,7 +131,7 @@ def test_held_out_texts_are_chosen_by_content(read):
 
 WRONG = {
     "ragged": ("a.tsv", b"1\ta\n0\tb\tc\n", r"a\.tsv, line 2: 3 fields, but the first row has 2"),
-    "half a header": ("a.tsv", b"sentence\tlabel\na\t1\n", r"a\.tsv, line 1, column 'text': no such column"),
+    "half a header": ("a.tsv", b"sentence\tlabel\tid\na\t1\t2\n", r"a\.tsv, line 1, column 'text': no such column"),
     "three columns": ("a.csv", b"a,b,c\n", r"line 1, column 'label': no such column.*columns: 'a', 'b', 'c'"),
     "missing label": ("a.tsv", b"label\ttext\n1\ta\n \tb\n", r"a\.tsv, line 3, column 'label': missing label"),
     "null label": ("a.jsonl", b'{"label": null, "text": "a"}', r"line 1, column 'label': missing label"),

@@ -54,6 +54,18 @@ def test_a_table_without_header_has_numbered_columns(read):
     assert [(document.text, document.line) for document in documents] == [('"odd" quote "', 1), ("b", 2)]
 
 
+@pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_other_separators_of_a_csv_file_are_found_and_told(read, mark, name):
+    """Catches cells that are cut at commas, and a table of one column whose texts have semicolons cut in two."""
+    data = f'id{mark}text\r\n1{mark}"a, b{mark}""c\r\nd"""\r\n'.encode()
+    documents, corpus = read(data, "a.csv")
+    assert [document.text for document in documents] == [f'a, b{mark}"c\nd"']
+    assert corpus.repairs.counts[f"table separated by {name}, not commas"] == 1
+    documents, corpus = read(b'"good; but long"\nshort\n', "b.csv", column=1)
+    assert [document.text for document in documents] == ["good; but long", "short"]
+    assert not corpus.repairs.counts
+
+
 def test_the_record_limit_is_for_each_record_not_for_all(read):
     documents, _ = read(b"text\n" + b"some words\n" * 20, "a.csv", max_record_bytes=64)
     assert len(documents) == 20
@@ -99,8 +111,12 @@ WRONG = {
     "ragged": ("a.csv", b"id,text\n1,a\n2\n", r"line 3: 1 fields, but the first row has 2"),
     "only a header": ("a.csv", b"id,text\n", r"no documents for train"),
     "parquet": ("a.parquet", b"PAR1 not really", r"cannot be read as parquet"),
-    "parquet type": ("a.parquet", as_parquet([1], pyarrow.int64()), r"line 1, column 'text': is int '1', not text"),
-    "parquet column": ("a.parquet", as_parquet(["a"]).replace(b"text", b"texd"), r"a.parquet"),
+    "parquet type": (
+        "a.parquet",
+        lambda: as_parquet([1], pyarrow.int64()),
+        r"line 1, column 'text': is int '1', not text",
+    ),
+    "parquet column": ("a.parquet", lambda: as_parquet(["a"]).replace(b"text", b"texd"), r"a.parquet"),
 }
 
 
@@ -108,7 +124,7 @@ WRONG = {
 def test_damaged_records_are_errors_with_location_and_cause(read, case):
     name, data, message = WRONG[case]
     with pytest.raises(DataError, match=message):
-        read(data, name)
+        read(data() if callable(data) else data, name)
 
 
 def test_a_column_number_beyond_the_table_is_an_error(read):

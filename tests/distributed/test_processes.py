@@ -64,7 +64,7 @@ def test_two_processes_train_the_same_weights_as_one(folder, monkeypatch, recipe
 
 def test_after_killed_processes_a_job_restarts_and_ends_with_the_same_bits(folder):
     """First the second process is killed, then the first. Catches the random state not restored."""
-    training = {**STREAM["training"], "max_steps": 0, "max_epochs": 12, "evaluate_every": 50, "save_every": 5}
+    training = {**STREAM["training"], "max_steps": 0, "max_epochs": 6, "evaluate_every": 50, "save_every": 10}
     recipe = {**STREAM, "model": {**MODEL, "dropout": 0.3, "weight_dropout": 0.2}, "training": training}
     undisturbed = folder / "undisturbed"
     undisturbed.mkdir()

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 import torch
 import yaml
-from processes import HANG, environment, run_forked, wait_for
+from processes import HANG, environment, forked_python, run_forked, wait_for
 from whole_runs import at_step, left, notes, run
 
 import elman
@@ -196,7 +196,7 @@ def test_an_interrupt_after_training_is_not_swallowed(folder, recipe):
 def test_the_command_line_ends_with_130_and_says_how_to_go_on(folder, recipe):
     recipe["training"]["max_epochs"] = 10_000
     (folder / "recipe.json").write_text(json.dumps(recipe))
-    command = [sys.executable, "-m", "elman", "train", "recipe.json", "--run", "run"]
+    command = [*forked_python(), "-m", "elman", "train", "recipe.json", "--run", "run"]
     with subprocess.Popen(command, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True) as job:
         metrics = folder / "run" / "metrics.jsonl"
         wait_for(lambda: metrics.exists() and metrics.stat().st_size, job)

@@ -1,55 +1,11 @@
 """A server in this process and its client, each call of which runs the event loop until it is answered."""
 
-import asyncio
 import threading
 from dataclasses import dataclass, field
 
-import httpx
+from benchmarks.attack.in_process import ADDRESS, BEARER, OTHER, SECRET, TOKENS, Client
 
-from elman.serving.app import create_app
-from elman.serving.models import ModelPool
-from elman.serving.settings import ServeConfig
-from elman.serving.tokens import Tokens, token_of
-
-SECRET = "a-token-of-the-tests"
-OTHER = "another-token-of-them"
-TOKENS = Tokens([token_of(f"ann:{SECRET}"), token_of(f"bob:{OTHER}")])
-BEARER = {"Authorization": f"Bearer {SECRET}"}
-ADDRESS = "http://127.0.0.1:8000"
-
-
-class Client:
-    def __init__(self, models, tokens=TOKENS, **settings):
-        self.settings = ServeConfig.make(settings)
-        self.pool = ModelPool(models, self.settings)
-        self.app = create_app(self.pool, self.settings, tokens)
-        self.runner = asyncio.Runner()
-        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=ADDRESS, timeout=None)
-
-    def ask(self, method, path, headers=BEARER, **more):
-        return self.run(self.http.request(method, path, headers=headers, **more))
-
-    def post(self, path, body, **more):
-        return self.ask("POST", path, json=body, **more)
-
-    def get(self, path, **more):
-        return self.ask("GET", path, **more)
-
-    def together(self, path, bodies):
-        """Answers to requests that are there at the same time."""
-
-        async def all_of_them():
-            return await asyncio.gather(*(self.http.post(path, json=one, headers=BEARER) for one in bodies))
-
-        return self.run(all_of_them())
-
-    def run(self, work):
-        return self.runner.run(work)
-
-    def close(self):
-        self.run(self.http.aclose())
-        self.run(self.pool.close())
-        self.runner.close()
+__all__ = ["ADDRESS", "BEARER", "OTHER", "SECRET", "TOKENS", "Client", "Gate", "error_of"]
 
 
 @dataclass

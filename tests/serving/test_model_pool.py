@@ -4,10 +4,10 @@ import asyncio
 import shutil
 
 import pytest
-from conftest import RECIPES, train
 from served import BEARER, Client, Gate, error_of
 
 import elman
+from benchmarks.attack.small_runs import RECIPES, train
 from elman.errors import ConfigError, RunError
 from elman.pipeline import iterate
 from elman.serving.models import ModelPool, checkpoint_bytes, distinct_names

@@ -199,6 +199,16 @@ def test_a_common_beginning_is_read_once_and_changes_nothing(server):
     assert stranger.cached == 0
 
 
+def test_a_long_prompt_is_hashed_once(server, monkeypatch):
+    """Not at each of its states, which takes the square of its length."""
+    from elman.serving import prefix_cache
+
+    one, calls, keys = server(), [], prefix_cache._keys
+    monkeypatch.setattr(prefix_cache, "_keys", lambda *given: calls.append(given) or keys(*given))
+    one.run(one.generation(TEXT * 2, limit=1))
+    assert len(calls) == 1
+
+
 @pytest.mark.parametrize("length", [1, 2, 62, 63, 64, 65, 127, 128, 129])
 def test_prompts_of_any_length_are_cached(server, length):
     one = server()

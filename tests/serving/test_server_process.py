@@ -12,12 +12,11 @@ import ssl
 import subprocess
 import threading
 
-import openai
 import pytest
-from conftest import train
 from processes import run_elman, run_python, wait_for
 from served import SECRET
 
+from benchmarks.attack.small_runs import train
 from elman.errors import ElmanError
 from elman.serving.run import run_server
 from elman.serving.settings import ServeConfig
@@ -49,6 +48,8 @@ def test_the_printed_command_works_and_the_end_is_orderly(start, runs):
 
 @pytest.mark.slow
 def test_openais_client_understands_models_and_errors(start, runs):
+    import openai
+
     server = start(runs["classify"], "--port", 0).ready()
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=server.token, max_retries=0)
     assert [one.id for one in client.models.list()] == ["classify"]

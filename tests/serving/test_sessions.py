@@ -10,6 +10,7 @@ import pytest
 from processes import environment
 
 from elman.serving import sessions as module
+from elman.serving.errors import ApiError
 from elman.serving.session_store import Session, SessionStore
 from elman.serving.sessions import NoSession, SessionBusy, Sessions, TooManySessions
 
@@ -157,3 +158,76 @@ asyncio.run(work())
         assert isinstance(found, Session)
         assert found.state == f"{n}-{k}".encode()
     store.close()
+
+
+def test_a_session_is_not_deleted_while_it_is_continued(sessions):
+    """Or the request that continues it would store it again."""
+
+    async def work():
+        store = sessions()
+        one = await create(store)
+        await store.take("me", one.id)
+        with pytest.raises(SessionBusy):
+            await store.delete("me", one.id)
+        store.give_back(one.id)
+        results = await asyncio.gather(*(store.delete("me", one.id) for _ in range(3)), return_exceptions=True)
+        assert results.count(None) == 1
+        assert len(store) == 0
+
+    run(work())
+
+
+def test_a_deleted_session_is_not_read_again(sessions):
+    """Catches a read that was under way when it was deleted, and that puts it back into memory."""
+
+    async def work():
+        for _ in range(20):
+            store = sessions(memory=0)
+            one = await create(store)
+            await asyncio.gather(store.delete("me", one.id), *(store.get("me", one.id) for _ in range(3)))
+            with pytest.raises(NoSession):
+                await store.get("me", one.id)
+
+    run(work())
+
+
+def test_reading_keeps_to_the_budget_of_memory(sessions):
+    async def work():
+        store = sessions(memory=20_000)
+        made = [await create(store, state=b"x" * 1000) for _ in range(200)]
+        for one in made:
+            await store.get("me", one.id)
+            assert store._bytes <= 20_000
+
+    run(work())
+
+
+def test_what_has_expired_is_removed_now_and_then(sessions, monkeypatch):
+    """Not only when there is no more room."""
+
+    async def work():
+        store = sessions(memory=0)
+        for _ in range(5):
+            await create(store)
+        now = module.time.time()
+        monkeypatch.setattr(module.time, "time", lambda: now + 61)
+        await create(store)
+        assert len(store) == 1
+        assert store._store.count().result() == 1
+
+    run(work())
+
+
+def test_a_store_that_fails_says_so_and_goes_on(sessions, monkeypatch):
+    """Whatever the error is: its thread must not end, for all would wait for ever."""
+
+    async def work():
+        store = sessions(memory=0)
+        with pytest.raises(ApiError, match="log says why"):
+            await store._wrapped(store._store._do(lambda db: db.execute("SELECT nothing FROM nowhere")))
+        with pytest.raises(ZeroDivisionError):
+            await store._wrapped(store._store._do(lambda db: 1 / 0))
+        one = await create(store)
+        assert (await store.get("me", one.id)).state == one.state
+
+    run(work())

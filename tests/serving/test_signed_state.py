@@ -93,3 +93,27 @@ def test_the_key_is_made_once_and_is_private(tmp_path):
     path.write_bytes(b"short")
     with pytest.raises(ConfigError, match="32 bytes"):
         read_key(path, None)
+
+
+def test_a_renewed_state_holds_longer_and_is_the_same(monkeypatch):
+    renewed = SIGNER.renew(DATA, 10 * DAY)
+    assert len(renewed) == len(DATA)
+    now = time.time()
+    monkeypatch.setattr(signed_state.time, "time", lambda: now + 5 * DAY)
+    assert unpack(renewed)[1:] == SNAPSHOT[1:]
+    with pytest.raises(InvalidState, match="expired"):
+        unpack(DATA)
+    assert SIGNER.unpack(DATA, "model", STATE, expires=False)[1:] == SNAPSHOT[1:]
+    with pytest.raises(InvalidState):
+        SIGNER.renew(renewed[:-1], DAY)
+
+
+def test_nan_is_refused_even_if_it_is_signed():
+    broken = SNAPSHOT._replace(state=(torch.full((1, 8), torch.nan), STATE[1]))
+    with pytest.raises(InvalidState, match="NaN"):
+        unpack(SIGNER.pack(broken, "model", DAY))
+
+
+def test_parts_have_the_shapes_of_the_model():
+    with pytest.raises(OtherModel, match="other parts"):
+        unpack(DATA, like=(torch.zeros(1, 9), STATE[1]))

@@ -160,6 +160,8 @@ LIMITS = {
     "prompt": ({"prompt": ["a", "b", "c"]}, {"max_inputs": 2}),
     "prompt ": ({"prompt": "é" * 6}, {"prompt_bytes": 11}),
     "prompt  ": ({"prompt": [1] * 12}, {"prompt_bytes": 11}),
+    "logprobs ": ({"logprobs": 1, "n": 2, "max_tokens": 2}, {"max_listed": 7}),
+    "logprobs  ": ({"logprobs": 0, "echo": True, "prompt": "aaaa"}, {"max_listed": 4}),
 }
 
 
@@ -323,6 +325,30 @@ def test_a_session_may_begin_empty_and_reads_what_follows(ask):
     for text in ("the cat", " sat"):
         complete(ask, prompt=text, session=session, max_tokens=0)
     assert complete(ask, prompt=" on", session=session, temperature=0)["choices"][0]["text"] == whole
+
+
+def test_a_session_that_begins_empty_begins_a_text(client):
+    """Catches the mark of the start, which is pending then, taken for a word: a space would come first."""
+    words = client("words")
+    fresh = complete(words, prompt="", seed=3)["choices"]
+    session = words.post("/v1/sessions", {}).json()["id"]
+    assert complete(words, prompt="", seed=3, session=session)["choices"] == fresh
+
+
+def test_a_fork_lives_as_long_as_it_says(client, monkeypatch):
+    """Not only as long as the state that it began with."""
+    from elman.serving import sessions, signed_state
+
+    ask = client(MODEL, session_seconds=60)
+    origin = ask.post("/v1/sessions", {"prompt": "the"}).json()["id"]
+    now = sessions.time.time()
+    for module, after in ((sessions, 50), (signed_state, 50)):
+        monkeypatch.setattr(module.time, "time", lambda after=after: now + after)
+    fork = ask.post(f"/v1/sessions/{origin}/fork", {}).json()["id"]
+    monkeypatch.setattr(sessions.time, "time", lambda: now + 100)
+    data = ask.get(f"/v1/sessions/{fork}/state").content
+    assert ask.ask("POST", "/v1/sessions", content=data, headers=BYTES).status_code == 201
+    assert complete(ask, session=fork, prompt="")["session"]["id"] == fork
 
 
 def test_a_fork_and_its_origin_go_different_ways(ask):

@@ -15,6 +15,8 @@ from elman.errors import ConfigError
 from elman.tokenizers import Tokenizer
 
 SIDES = ("encoder", "decoder")
+SETTINGS = ("vectors", "freeze_vectors", "normalize_vectors")
+ROUNDING = 1e-5  # of a vector's size: smaller differences between vectors are none
 
 
 class Vocabulary(NamedTuple):
@@ -46,7 +48,7 @@ def with_vector_widths(model: Any) -> Any:
 def without_vectors(model: Mapping[str, Any]) -> dict[str, Any]:
     """Model settings that name no file: those of another run, whose weights come along."""
     sides = {side: without_vectors(model[side]) for side in SIDES if isinstance(model.get(side), Mapping)}
-    return {**{key: value for key, value in model.items() if key not in ("vectors", "freeze_vectors")}, **sides}
+    return {**{key: value for key, value in model.items() if key not in SETTINGS}, **sides}
 
 
 def known_widths(stored: Mapping[str, Any], prefix: str = "model.") -> dict[str, Any]:
@@ -69,11 +71,12 @@ def use_vectors(task: Any, model: Any, settings: Mapping[str, Any], store: Any, 
             table.requires_grad_(False)
         if config.vectors and new:
             ids = store.ragged[field][0] if field else store.tokens
-            yield _filled(table.data, config.vectors, words, np.bincount(ids, minlength=len(words)))
+            yield _filled(table.data, config, words, np.bincount(ids, minlength=len(words)))
 
 
-def _filled(table: torch.Tensor, file: str, words: list[str], counts: Any) -> str:
-    """Vectors as they are in the file; those of other words stay random, with the same spread."""
+def _filled(table: torch.Tensor, config: Any, words: list[str], counts: Any) -> str:
+    """Vectors of the file; those of other words stay random, with the same spread."""
+    file = config.vectors
     read = read_vectors(file, words)
     if read.values.shape[1] != table.shape[1]:
         found, asked = read.values.shape[1], table.shape[1]
@@ -84,6 +87,8 @@ def _filled(table: torch.Tensor, file: str, words: list[str], counts: Any) -> st
         raise ConfigError(f"model.vectors: {file} has none of the {len(words):,} tokens; give it a tokenizer of words")
     known = torch.from_numpy(read.found)
     values = torch.from_numpy(read.values)[known]
+    if config.normalize_vectors:
+        values = _normalized(values, 1.0 if config.freeze_vectors else _spread(table))
     table.mul_(_spread(values) / _spread(table))
     table[: len(words)][known] = values
     total, exact = int(read.found.sum()), read.exact
@@ -92,6 +97,13 @@ def _filled(table: torch.Tensor, file: str, words: list[str], counts: Any) -> st
         f"{total:,} of {len(words):,} words have vectors in {file}, {total - exact:,} of them in another case; "
         f"{unknown:.1%} of the training text has none"
     )
+
+
+def _normalized(values: torch.Tensor, spread: float) -> torch.Tensor:
+    """With mean 0 and this spread; as they are where all are the same."""
+    centred = values.double() - values.double().mean(0)
+    same = _spread(centred) <= ROUNDING * _spread(values)
+    return values if same else (centred * (spread / _spread(centred))).to(values.dtype)
 
 
 def _spread(values: torch.Tensor) -> float:

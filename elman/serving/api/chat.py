@@ -8,12 +8,13 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from elman.serving.api.event_stream import DONE, EventStream, event, primed
-from elman.serving.api.routing import Body, Serving, router
+from elman.serving.api.routing import STREAMED, Body, Serving, router
 from elman.serving.api.sampling_fields import SamplingFields
 from elman.serving.api.text_call import (
     Text,
     all_finished,
     check_count,
+    check_listed,
     check_prompt,
     joined,
     make_texts,
@@ -37,7 +38,7 @@ class TextPart(Body):
 
 class Message(Body):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: str | Annotated[list[TextPart], Field(fail_fast=True)]
     """Text; images and sound are not supported."""
     name: Annotated[str, Field(max_length=64)] | None = None
     """Accepted and ignored."""
@@ -53,7 +54,7 @@ class TextFormat(Body):
 
 
 class ChatRequest(SamplingFields):
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     """Tokens of the answer at most; default 256."""
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -65,7 +66,7 @@ class ChatRequest(SamplingFields):
     """Only text is supported."""
 
 
-@api.post("/v1/chat/completions")
+@api.post("/v1/chat/completions", responses=STREAMED)
 async def create_chat_completion(body: ChatRequest, server: Serving) -> Response:
     """Answers a chat, written out as one text by the chat format of the server."""
     service = TextService(server)
@@ -94,7 +95,10 @@ def _texts(body: ChatRequest, model: TextModel, service: TextService, owner: str
     check_prompt(written, model, service.config, "messages")
     settings = body.settings(stop=[*body.stops(), *service.chat_format.stop])
     prompt, top = model.prompt(written), body.top_logprobs or 0
-    return make_texts(model, prompt, settings, _limit(body), body.n or 1, top=top, owner=owner)
+    texts = make_texts(model, prompt, settings, _limit(body), body.n or 1, top=top, owner=owner)
+    if body.logprobs:
+        check_listed(texts, top, service.config, "top_logprobs")
+    return texts
 
 
 async def _whole(body: ChatRequest, service: TextService) -> dict[str, Any]:

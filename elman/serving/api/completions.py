@@ -9,12 +9,13 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from elman.serving.api.event_stream import DONE, EventStream, event, primed
-from elman.serving.api.routing import Serving, router
-from elman.serving.api.sampling_fields import SamplingFields, Tokens
+from elman.serving.api.routing import STREAMED, Serving, router
+from elman.serving.api.sampling_fields import SamplingFields, Strings, Tokens
 from elman.serving.api.text_call import (
     Text,
     all_finished,
     check_count,
+    check_listed,
     check_prompt,
     joined,
     make_texts,
@@ -24,14 +25,14 @@ from elman.serving.api.text_call import (
 from elman.serving.api.text_service import Origin, TextService
 from elman.serving.errors import ApiError
 from elman.serving.generation import Piece, Scored
-from elman.serving.text_model import TextModel
+from elman.serving.text_model import Offsets, TextModel
 
 api = router()
 MAX_TOKENS = 16  # OpenAI's default
 
 
 class CompletionRequest(SamplingFields):
-    prompt: str | Tokens | list[str] | list[Tokens] = ""
+    prompt: str | Tokens | Strings | Annotated[list[Tokens], Field(fail_fast=True)] = ""
     """Text or token ids, or a list of either."""
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     """Tokens to generate at most; default 16. 0 goes with echo."""
@@ -61,7 +62,7 @@ class CompletionRequest(SamplingFields):
         return bool(self.session or self.state or self.return_state)
 
 
-@api.post("/v1/completions")
+@api.post("/v1/completions", responses=STREAMED)
 async def create_completion(body: CompletionRequest, server: Serving) -> Response:
     """Continues prompts, or scores given text (`echo` with `logprobs`)."""
     service = TextService(server)
@@ -98,7 +99,7 @@ def _texts(body: CompletionRequest, model: TextModel, service: TextService, orig
     prompts = body.prompts()
     for prompt in prompts:
         check_prompt(prompt, model, service.config)
-    return [
+    texts = [
         text
         for prompt in prompts
         for text in make_texts(
@@ -113,6 +114,9 @@ def _texts(body: CompletionRequest, model: TextModel, service: TextService, orig
             owner=origin.owner,
         )
     ]
+    if body.logprobs is not None:
+        check_listed(texts, body.logprobs, service.config, "logprobs")
+    return texts
 
 
 async def _whole(body: CompletionRequest, service: TextService) -> dict[str, Any]:
@@ -130,7 +134,7 @@ async def _events(body: CompletionRequest, service: TextService) -> AsyncGenerat
         texts = _texts(body, model, service, origin)
         head, numbers = _head(model), {id(text): number for number, text in enumerate(texts)}
         echoed: set[int] = set()
-        told = {id(text): 0 for text in texts}  # tokens whose log-probabilities have been sent
+        told = {id(text): (0, model.offsets()) for text in texts}  # tokens whose log-probabilities have been sent
         events: list[bytes] = []
         async for batch in service.outputs(model, texts):
             events = []
@@ -141,8 +145,8 @@ async def _events(body: CompletionRequest, service: TextService) -> AsyncGenerat
                 number = numbers[id(text)]
                 prompt = model.text_of(text.prompt) if body.echo and number not in echoed else ""
                 echoed.add(number)
-                listed = None if body.logprobs is None else _logprobs(body, model, text, told[id(text)])
-                told[id(text)] = len(text.scored) + len(text.pieces)
+                listed = None if body.logprobs is None else _logprobs(body, model, text, *told[id(text)])
+                told[id(text)] = len(text.scored) + len(text.pieces), told[id(text)][1]
                 choice = {
                     "index": number,
                     "text": prompt + new,
@@ -174,19 +178,18 @@ def _choice(body: CompletionRequest, model: TextModel, index: int, text: Text) -
     return {
         "index": index,
         "text": (model.text_of(text.prompt) if body.echo else "") + text.text,
-        "logprobs": None if body.logprobs is None else _logprobs(body, model, text),
+        "logprobs": None if body.logprobs is None else _logprobs(body, model, text, 0, model.offsets()),
         "finish_reason": text.finish_reason,
     }
 
 
-def _logprobs(body: CompletionRequest, model: TextModel, text: Text, start: int = 0) -> dict[str, Any]:
+def _logprobs(body: CompletionRequest, model: TextModel, text: Text, start: int, offsets: Offsets) -> dict[str, Any]:
     """Tokens with their log-probabilities; with echo those of the prompt come first, the first of them without one."""
     prompt = text.prompt.tokens if body.echo else []
     listed: list[Piece | Scored | None] = [*_scored(text), *text.pieces] if body.echo else [*text.pieces]
     tokens = [*prompt, *(piece.token for piece in text.pieces)]
     chosen = range(start, len(tokens))
     spelled = [model.spelled(token) for token in tokens[start:]]
-    offsets = model.offsets(tokens)[start:]
     values: list[float | None] = []
     tops: list[dict[str, float] | None] = []
     for place, name in zip(chosen, spelled, strict=True):
@@ -194,7 +197,12 @@ def _logprobs(body: CompletionRequest, model: TextModel, text: Text, start: int 
         values.append(None if found is None else found.log_prob)
         tops.append(None if found is None or not body.logprobs else model.spelled_top(found.top, name, found.log_prob))
     top = tops if body.logprobs else None
-    return {"tokens": spelled, "token_logprobs": values, "top_logprobs": top, "text_offset": offsets}
+    return {
+        "tokens": spelled,
+        "token_logprobs": values,
+        "top_logprobs": top,
+        "text_offset": offsets.push(tokens[start:]),
+    }
 
 
 def _scored(text: Text) -> list[Scored | None]:

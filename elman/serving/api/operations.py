@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from elman.serving.api.help_page import POLICY, help_page
@@ -12,7 +12,7 @@ from elman.serving.models import OWNER, Entry
 api = router()
 
 
-@api.get("/health")
+@api.get("/health", responses={503: {"description": "Loading or ending"}})
 async def health(server: Serving) -> JSONResponse:
     """200 once all models that fit into memory are loaded; 503 while they are, and while the server ends."""
     state = "ending" if server.request.app.state.ending else "ok" if server.pool.ready else "loading"
@@ -35,7 +35,7 @@ def card(entry: Entry) -> dict[str, Any]:
     return {"id": entry.id, "object": "model", "created": entry.created, "owned_by": OWNER, **own}
 
 
-@api.get("/metrics")
+@api.get("/metrics", response_class=PlainTextResponse)
 async def metrics(server: Serving) -> Response:
     return Response(server.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 

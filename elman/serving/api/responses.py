@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from elman.serving.api.chat import MAX_TOKENS, Message, TextFormat, Trimmed
 from elman.serving.api.event_stream import EventStream, event, primed
-from elman.serving.api.routing import Body, Serving, router
+from elman.serving.api.routing import STREAMED, Body, Serving, router
 from elman.serving.api.sampling_fields import SamplingFields
 from elman.serving.api.text_call import (
     Text,
@@ -44,7 +44,7 @@ class TextSettings(Body):
 
 
 class ResponseRequest(SamplingFields):
-    input: str | Annotated[list[InputMessage], Field(min_length=1)]
+    input: str | Annotated[list[InputMessage], Field(min_length=1, fail_fast=True)]
     """A text of the user, or messages."""
     instructions: str | None = None
     """A message of the system before all others; not kept for later responses."""
@@ -59,6 +59,8 @@ class ResponseRequest(SamplingFields):
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
     """Not supported."""
     stream_options: None = None
+    metadata: Annotated[dict[str, Annotated[str, Field(max_length=512)]], Field(max_length=16)] | None = None
+    """Given back with the response."""
 
 
 Chat = list[tuple[str, str]]  # role, content
@@ -68,7 +70,7 @@ def new_id() -> str:
     return PREFIX + secrets.token_urlsafe(18)
 
 
-@api.post("/v1/responses")
+@api.post("/v1/responses", responses=STREAMED)
 async def create_response(body: ResponseRequest, server: Serving) -> Response:
     """Answers a text or a chat."""
     service = TextService(server)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json
 from starlette.responses import Response
 
-from elman.serving.errors import ApiError
+from elman.serving.errors import ApiError, ErrorFacts
 from elman.serving.metrics import Metrics
 from elman.serving.models import Entry, ModelPool
 from elman.serving.security import ANONYMOUS
@@ -18,6 +18,11 @@ from elman.serving.settings import ServeConfig
 
 Answer = TypeVar("Answer")
 GENERATION = "v1/completions"
+NAMES = 1024  # of an object in a body
+ERROR_SCHEMA = {"type": "object", "required": ["error"], "properties": {"error": ErrorFacts.model_json_schema()}}
+ERROR = {"description": "An error", "content": {"application/json": {"schema": ERROR_SCHEMA}}}
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}, "text/event-stream": {}}}}
+"""What routes answer with, as JSON, or as events where the request says `stream`."""
 
 
 class Body(BaseModel):
@@ -28,11 +33,27 @@ class Body(BaseModel):
 
 class JsonRequest(Request):
     async def json(self) -> Any:
-        """Python's own parser takes NaN, nests until its stack ends, and fails on numbers of 5,000 digits."""
+        """Python's own parser nests until its stack ends, and fails on numbers of 5,000 digits. NaN and infinity are
+        read, so that validation can say which field they are in."""
+        body = await self.body()
         try:
-            return from_json(await self.body(), allow_inf_nan=False)
+            found = from_json(body)
         except ValueError as error:
             raise ApiError(400, f"the body is no JSON: {error}") from None
+        if len(body) > 4 * NAMES and isinstance(found, dict | list):  # fewer bytes cannot hold as many names
+            check_names(found)
+        return found
+
+
+def check_names(value: dict[str, Any] | list[Any]) -> None:
+    """Refuses objects with many names: validation, which tells of each that is wrong, would take seconds."""
+    left: list[Any] = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict) and len(one) > NAMES:
+            raise ApiError(400, f"an object of the body has {len(one):,} names, but at most {NAMES:,} are read")
+        parts = one.values() if isinstance(one, dict) else one
+        left += [part for part in parts if isinstance(part, dict | list)]
 
 
 class JsonRoute(APIRoute):
@@ -46,7 +67,7 @@ class JsonRoute(APIRoute):
 
 
 def router() -> APIRouter:
-    return APIRouter(route_class=JsonRoute)
+    return APIRouter(route_class=JsonRoute, responses={"default": ERROR})
 
 
 class Server:
@@ -94,7 +115,7 @@ def routes_of(entry: Entry) -> list[str]:
 
 
 async def server_of(request: Request) -> Server:
-    """In the event loop: a class would be called in a thread."""
+    """In the event loop: a dependency that is no coroutine would take a thread for each request."""
     return Server(request)
 
 

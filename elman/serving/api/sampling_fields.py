@@ -8,9 +8,10 @@ from elman.generation.sampling import GenerationConfig
 from elman.serving.api.routing import Body
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-TokenId = Annotated[str, Field(pattern=r"^\d{1,9}$")]
+TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 Bias = Annotated[float, Field(ge=-100, le=100)]
-Tokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)]
+Tokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1, fail_fast=True)]
+Strings = Annotated[list[str], Field(fail_fast=True)]  # an error for each item of a long list would take seconds
 
 
 class StreamOptions(Body):
@@ -39,11 +40,9 @@ class SamplingFields(Body):
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
     """Divides positive logits of the last 64 tokens, and multiplies negative ones."""
-    logit_bias: dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], Annotated[float, Field(ge=-100, le=100)]] | None = (
-        None
-    )
+    logit_bias: Annotated[dict[TokenId, Bias], Field(json_schema_extra={"additionalProperties": False})] | None = None
     """Added to the logits of tokens, by id."""
-    stop: str | list[str] | None = None
+    stop: str | Strings | None = None
     """Strings at which the text ends; they are not part of it."""
     stream: bool = False
     """Send the text piece by piece, as server-sent events."""

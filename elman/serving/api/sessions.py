@@ -99,11 +99,12 @@ async def fork_session(id: str, server: Serving) -> Response:
     service = TextService(server)
     found = await _found(service, id)
     with session_errors():
-        made = await service.sessions.create(found.owner, found.model, found.digest, found.position, found.state)
+        state = service.signer.renew(found.state, service.config.session_seconds)
+        made = await service.sessions.create(found.owner, found.model, found.digest, found.position, state)
     return JSONResponse(described(made, service.sessions), 201)
 
 
-@api.get("/v1/sessions/{id}/state")
+@api.get("/v1/sessions/{id}/state", response_class=Response, responses={200: {"content": {BYTES: BODIES[BYTES]}}})
 async def read_state(id: str, server: Serving) -> Response:
     """The state as a signed safetensors file: any server with the same key and model goes on from it."""
     found = await _found(TextService(server), id)

@@ -14,13 +14,13 @@ from elman.serving.models import Entry
 from elman.serving.predictor import Options, Predictor
 from elman.serving.settings import ServeConfig
 
-Line = str | dict[str, str | list[str]]
+Line = str | dict[str, str | Annotated[list[str], Field(fail_fast=True)]]
 
 
 class TaskRequest(Body):
     model: str | None = None
     """May be left out where one model is served."""
-    input: Line | Annotated[list[Line], Field(min_length=1)]
+    input: Line | Annotated[list[Line], Field(min_length=1, fail_fast=True)]
     """A text or several; or objects with the fields that `elman predict` reads, such as {"words": ["a", "dog"]}."""
     probabilities: bool | None = None
     """Whether answers have probabilities; a translation then has all its candidates."""

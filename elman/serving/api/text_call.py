@@ -125,6 +125,15 @@ def make_texts(
     return [Text(generation, prompt) for generation in made]
 
 
+def check_listed(texts: Sequence[Text], top: int, config: ServeConfig, name: str) -> None:
+    """Refuses an answer that would list very many log-probabilities, before anything is computed."""
+    each = [len(text.prompt.tokens) * text.generation.scored + text.generation.limit for text in texts]
+    listed = sum(each) * (top + 1)
+    if listed > config.max_listed:
+        reason = f"the answer would list {listed:,} log-probabilities, but at most {config.max_listed:,} are allowed"
+        raise ApiError(400, f"{name}: {reason}; ask for fewer tokens or texts", name)
+
+
 class session_errors:
     """Turns what sessions and states raise into answers."""
 
@@ -147,7 +156,10 @@ class session_errors:
 
 def decode_state(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
+        data = base64.b64decode(text, validate=True)
+        if encode_state(data) != text:  # bits that padding hides
+            raise ValueError
+        return data
     except (binascii.Error, ValueError):
         raise ApiError(400, "state is no base64", "state", "invalid_state") from None
 

@@ -42,7 +42,8 @@ class TextService:
     async def open(self, name: str | None) -> AsyncIterator[TextModel]:
         """The language model of that name; it stays loaded in the block."""
         async with self.pool.use(self._chosen(name)) as served:
-            yield served.made(TextModel.of) or await asyncio.to_thread(served.worker, TextModel.of)
+            ready: TextModel | None = served.made(TextModel.of)
+            yield await asyncio.to_thread(served.worker, TextModel.of) if ready is None else ready
 
     def _chosen(self, name: str | None) -> str:
         """The model that a request names, or the only one that generates text."""
@@ -68,7 +69,7 @@ class TextService:
                 if session is not None:
                     if session.model != model.name:
                         raise ApiError(409, f"the session is of model {session.model!r}", "session", "other_model")
-                    snapshot = self.signer.unpack(session.state, model.digest, model.initial)
+                    snapshot = self.signer.unpack(session.state, model.digest, model.initial, expires=False)
                 elif body.state is not None:
                     snapshot = self.signer.unpack(decode_state(body.state), model.digest, model.initial)
                 yield Origin(self, model, owner, snapshot, session, body.return_state)

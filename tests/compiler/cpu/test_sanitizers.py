@@ -102,6 +102,7 @@ def outcomes() -> dict[str, str]:
     well."""
     ended = run("".join(f"print({name!r}, flush=True)\n{code}" for name, code in PROGRAMS.items()))
     begun = dict.fromkeys(ended.stdout.splitlines(), "")
+    assert begun, ended.stderr[-3000:]
     return begun | ({[*begun][-1]: ended.stderr[-3000:]} if ended.returncode else {})
 
 

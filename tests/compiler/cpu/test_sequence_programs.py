@@ -10,7 +10,7 @@ from cell_cases import CASES, cell_of
 from cell_equivalence import assert_same, carried, compare, results
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import run_python
+from processes import run_forked
 from torch import Tensor, nn
 
 from elman.cells import Cell, PastProduct
@@ -172,7 +172,7 @@ def bits() -> str:
 def test_the_bits_are_the_same_in_every_run_and_process() -> None:
     program = f"import sys; sys.path[:0] = {[str(HERE), str(TESTS), str(TESTS.parent)]}\n"
     program += "import torch; torch.set_num_threads(1)\nfrom test_sequence_programs import bits; print(bits())"
-    found = run_python("-c", program, check=True)
+    found = run_forked("-c", program, check=True)
     assert bits() == bits() == found.stdout.strip()
 
 

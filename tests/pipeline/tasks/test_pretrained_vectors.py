@@ -59,10 +59,11 @@ TASKS = {
 }
 
 
-def settings_for(task, data, file, freeze=False):
+def settings_for(task, data, file, **choices):
+    """`choices` are other settings of the vectors."""
     own = {key: str(file) if value == "FILE" else value for key, value in TASKS[task].items()}
-    if freeze:
-        own |= {key.replace("vectors", "freeze_vectors"): True for key in own if key.endswith(".vectors")}
+    for name, value in choices.items():
+        own |= {key.replace("vectors", name): value for key in [*own] if key.endswith(".vectors")}
     if task in data:
         return settings_of(task, data, **own)
     text = file.parent / "text.txt"
@@ -77,7 +78,10 @@ def settings_for(task, data, file, freeze=False):
 def test_frozen_vectors_are_those_of_the_file_and_tuned_ones_are_not(data, tmp_path, file, task):
     """In every table of every task; catches rows that are off by one."""
     for freeze in (True, False):
-        notes, run = trained(tmp_path / f"{freeze}", settings_for(task, data, file, freeze))
+        notes, run = trained(
+            tmp_path / f"{freeze}",
+            settings_for(task, data, file, freeze_vectors=freeze, normalize_vectors=False),
+        )
         for weights, places in tables(run):
             known = [place is not None for place in places]
             same = weights[: len(places)][known] == VECTORS[[place for place in places if place is not None]]
@@ -86,6 +90,36 @@ def test_frozen_vectors_are_those_of_the_file_and_tuned_ones_are_not(data, tmp_p
             assert same.all() == freeze
             assert 0.5 < weights[: len(places)][np.logical_not(known)].std() / VECTORS.std() < 2
         assert sum("words have vectors in" in note for note in notes) == len(list(tables(run)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["classify", "translate"])
+def test_vectors_are_centred_and_scaled(data, tmp_path, file, task):
+    """Frozen ones to variance 1, which shows their order too; tuned ones, after a tiny step, as random ones are."""
+    frozen = trained(tmp_path / "frozen", settings_for(task, data, file, freeze_vectors=True))[1]
+    tuned = trained(tmp_path / "tuned", settings_for(task, data, file) | {"training.learning_rate": 1e-9})[1]
+    for (kept, places), (learnt, _) in zip(tables(frozen), tables(tuned), strict=True):
+        known = [place is not None for place in places]
+        expected = VECTORS[[place for place in places if place is not None]]
+        expected = expected - expected.mean(0)
+        expected /= np.sqrt(np.square(expected).mean())
+        np.testing.assert_allclose(kept[: len(places)][known], expected, rtol=1e-4, atol=1e-5)
+        found = learnt[: len(places)][known]
+        np.testing.assert_allclose(found, expected * np.sqrt(np.square(found).mean()), rtol=1e-4, atol=1e-5)
+        assert 0.5 < np.sqrt(np.square(found).mean()) / 7**-0.5 < 2  # the spread of random ones
+
+
+@pytest.mark.slow
+def test_vectors_of_which_nothing_is_left_stay_as_they_are(data, tmp_path, file):
+    """One vector, or equal ones, whose differences are rounding only; catches a division by zero."""
+    for text in ("cat .1 .7 2\n", "".join(f"{word} .1 .7 2\n" for word in [*GOOD, *BAD])):
+        file.write_text(text)
+        run = tmp_path / str(len(text))
+        own = {"model.vectors": str(file), "model.freeze_vectors": True}
+        weights, places = next(tables(trained(run, settings_of("classify", data, **BAG, **own))[1]))
+        word = "cat" if text.startswith("cat") else GOOD[0]
+        row = places.index([name.lower() for name in WORDS].index(word))
+        np.testing.assert_allclose(weights[row], [0.1, 0.7, 2], rtol=1e-6)
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ class Turn(NamedTuple):
 
     row: int
     inputs: Sequence[int]
-    uniforms: Sequence[float] = ()  # a random number in [0, 1) for each token that is drawn
+    uniforms: Sequence[float] | np.ndarray = ()  # a random number in [0, 1) for each token that is drawn
     given: Sequence[int] = ()  # empty, or as many as inputs
     top: int = 0  # the number of most likely tokens that are reported
 
