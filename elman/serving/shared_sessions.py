@@ -52,12 +52,6 @@ class SessionKeeper:
         await self.give_back(session.id, replica)
         return saved
 
-    async def delete(self, owner: str, id: str) -> None:
-        taker = self.takers.get(id)
-        if taker is not None and not self.alive(taker):
-            await self.give_back(id, taker)
-        await self.sessions.delete(owner, id)
-
     async def give_back(self, id: str, replica: str) -> None:
         if self.takers.get(id) == replica:
             del self.takers[id]
