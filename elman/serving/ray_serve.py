@@ -174,5 +174,5 @@ def application_of(
         }
     key = read_key(settings.state_key, settings.sessions)
     share = Share(tuple(models), settings, tokens, key, keeper, tuple(read_already()))
-    deployment: Any = Replica  # which its decorators have made of it
+    deployment: Any = Replica
     return lambda times: deployment.options(user_config=times, **options).bind(share)

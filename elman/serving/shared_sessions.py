@@ -12,7 +12,7 @@ from typing import Any
 from elman.errors import ElmanError
 from elman.serving.errors import ApiError
 from elman.serving.session_store import Session
-from elman.serving.sessions import SessionBusy, Sessions
+from elman.serving.sessions import Sessions
 from elman.serving.settings import ServeConfig
 
 
@@ -24,35 +24,33 @@ class SessionKeeper:
         self.takers: dict[str, str] = {}
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        own: dict[str, Any] = {"take": self.take, "save": self.save, "give_back": self.give_back}
-        own["delete"] = self.delete
+        own: dict[str, Any] = {"take": self.take, "save": self.save, "give_back": self.give_back, "delete": self.delete}
         try:
             return await (own.get(method) or getattr(self.sessions, method))(*arguments)
         except ElmanError as error:
             return error
 
     async def take(self, owner: str, id: str, replica: str) -> Session:
-        try:
-            session = await self.sessions.take(owner, id)
-        except SessionBusy:
-            if self.takers[id] == replica or self.alive(self.takers[id]):
-                raise
-            await self.give_back(id, self.takers[id])
-            session = await self.sessions.take(owner, id)
+        self._free_if_lost(id)
+        session = await self.sessions.take(owner, id)
         self.takers[id] = replica
         return session
+
+    async def delete(self, owner: str, id: str) -> None:
+        self._free_if_lost(id)
+        await self.sessions.delete(owner, id)
+
+    def _free_if_lost(self, id: str) -> None:
+        """Where the replica that continued it is not there any more."""
+        if id in self.takers and not self.alive(self.takers[id]):
+            del self.takers[id]
+            self.sessions.give_back(id)
 
     async def save(self, session: Session, replica: str) -> Session:
         """Its new state; whoever hears of it may continue it at once, at any replica."""
         saved = await self.sessions.save(session)
         await self.give_back(session.id, replica)
         return saved
-
-    async def delete(self, owner: str, id: str) -> None:
-        taker = self.takers.get(id)
-        if taker is not None and not self.alive(taker):
-            await self.give_back(id, taker)
-        await self.sessions.delete(owner, id)
 
     async def give_back(self, id: str, replica: str) -> None:
         if self.takers.get(id) == replica:

@@ -170,6 +170,9 @@ def test_all_replicas_have_the_same_sessions(shared):
             await one.take("ann", made.id)
         two.give_back(made.id)
         await one.take("ann", made.id)
+        with pytest.raises(SessionBusy):
+            await two.delete("ann", made.id)
+        one.give_back(made.id)
         await two.delete("ann", made.id)
         with pytest.raises(NoSession):
             await one.get("ann", made.id)
@@ -185,6 +188,8 @@ def test_the_sessions_of_a_lost_replica_are_free(shared):
         assert (await two.take("ann", made.id)).state == b"abc"
         with pytest.raises(SessionBusy):
             await two.take("ann", made.id)
+        alive.discard("two")
+        await one.delete("ann", made.id)
 
     shared(test)
 
