@@ -12,6 +12,9 @@ ANSWER = 5.0  # seconds for a cluster to answer
 OF_LOCAL = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # as on these systems, its ports are those of the loopback address only
     "RAY_USAGE_STATS_ENABLED": "0",  # which it would send to Ray's authors
+    # seconds that its proxy may take, which a busy machine needs
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "120",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
 }
 
 

@@ -18,7 +18,7 @@ print(before - pages())
 
 
 @pytest.mark.skipif(_trim() is None, reason="another allocator than glibc's")
-def test_freed_memory_goes_back_to_the_system():
+def test_freed_memory_goes_back_to_the_system() -> None:
     """40 MB of blocks in a heap, behind which something is still used."""
     setting = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**30)}
     ended = run_python("-c", KEPT, env=environment() | setting, check=True)

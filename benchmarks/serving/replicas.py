@@ -100,7 +100,7 @@ class Clients:
 
     def complete(self, **more: Any) -> Any:
         own: dict[str, Any] = {name: more.pop(name) for name in ("session", "state", "return_state") if name in more}
-        return self.client.completions.create(model="", max_tokens=TOKENS, extra_body={"model": None, **own}, **more)
+        return self.client.completions.create(model="", max_tokens=TOKENS, extra_body={"model": None} | own, **more)
 
     def session(self) -> str:
         made = self.client.post("/sessions", body={"prompt": "the cat"}, cast_to=httpx.Response)

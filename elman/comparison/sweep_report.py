@@ -24,6 +24,7 @@ from elman.runs import atomic_write
 
 EDGE = 0.04  # share of an interval
 SHOWN = 75  # percentile of the scores that charts show; the rest lies at their edge
+FEW_TRIALS = 10  # below, the importance of a setting is chance
 TICKS = 6  # labels on an axis at most
 
 
@@ -70,7 +71,10 @@ def advice(found: SweepResults, running: SweepRun) -> list[str]:
     lines, best = [], found.best
     if best.get("test") is not None:
         lines.append(f"On test data, which chose nothing, it has {number(found, best['test'])}.")
-    if found.importance and (most := next(iter(found.importance.items())))[1] > 0:
+    judged = sum(row["score"] is not None for row in found.rows)
+    if found.importance and judged < FEW_TRIALS:
+        lines.append(f"{judged} trials are too few to tell which setting matters.")
+    elif found.importance and (most := next(iter(found.importance.items())))[1] > 0:
         lines.append(f"{most[0]} matters most: alone it explains {most[1]:.0%} of the variance of the ranks.")
     edges = [key for key, space in running.spaces.items() if isinstance(space, Interval) and _at_edge(space, best, key)]
     if edges:
@@ -128,7 +132,7 @@ def _importance(found: SweepResults) -> Figure:
         values,
         "share of the variance explained",
         limits=(0, 1),
-        size=(SIZE[0], 1.2 + 0.3 * len(found.importance)),
+        size=(SIZE[0], max(2.6, 1.2 + 0.3 * len(found.importance))),  # its label is long
     )
     words = "; ".join(f"{names[key]} {value:.0%}" for key, value in found.importance.items())
     note = f"The share of the variance of the ranks of all scores that a setting explains alone: {words}."

@@ -32,7 +32,7 @@ from elman.pipeline.trained_model import TrainedModel
 from elman.runs.lock import file_lock
 
 PART_RECORDS = 8192
-RELEASE_RECORDS = 4 * PART_RECORDS  # after which freed memory goes back; more often costs time
+RELEASE_RECORDS = 2 * PART_RECORDS  # after which freed memory goes back; more often costs time
 PROBE = "<mask>"  # a text that every task answers
 ANSWER = "predicted_"  # prefix of a column of the answers whose name the records use
 Progress = Callable[[int, float], None]  # records done, share of the input read

@@ -54,6 +54,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._header_bytes = self._body_bytes = 0
+        self._unset_keepalive_if_required()
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -86,6 +87,13 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._expect(0)
         super().on_message_complete()
+        if (
+            self.cycle is not None and self.cycle.response_complete
+        ):  # answered before its end, which stopped the wait for another request
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def _expect(self, seconds: float, late: Any = None) -> None:
         """Sets the time that the next part of a request may take; 0 stops waiting for one."""

@@ -55,6 +55,8 @@ def serve_on_ray(
             with suppress(ray.exceptions.RayError):
                 ray.get(keeper.close.remote(), timeout=settings.drain_seconds)
             ray.kill(keeper)
+    except ray.exceptions.RayError as error:
+        raise RunError(f"the cluster failed: {str(error).strip().splitlines()[0]}") from error
     finally:
         ray.shutdown()
 
@@ -172,5 +174,5 @@ def application_of(
         }
     key = read_key(settings.state_key, settings.sessions)
     share = Share(tuple(models), settings, tokens, key, keeper, tuple(read_already()))
-    deployment: Any = Replica
+    deployment: Any = Replica  # which its decorators have made of it
     return lambda times: deployment.options(user_config=times, **options).bind(share)

@@ -45,7 +45,7 @@ def alive(replica: str) -> bool:
 @serve.deployment
 @serve.ingress()
 class Replica:
-    async def __init__(self, share: Share):  # type: ignore[misc, unused-ignore]  # Ray awaits it
+    async def __init__(self, share: Share):  # type: ignore[misc]  # which Ray awaits
         read_modules(share.modules)
         log_to_stderr(share.settings.log_level)
         self.pool, settings = ModelPool(share.models, share.settings), share.settings

@@ -5,6 +5,7 @@ import logging
 import random
 import re
 import time
+from contextlib import suppress
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -75,6 +76,14 @@ class Exchange:
             await self.send({"type": "http.response.body", "body": event, "more_body": False})
 
 
+async def noted(receive: Any) -> None:
+    """Until the connection has noted, too, that its client has gone: uvicorn calls it an error of ours before that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+
 class Requests:
     """Middleware, the outermost one."""
 
@@ -107,7 +116,7 @@ class Requests:
             await exchange.fail(exchange.stopped_by or late, receive)
         except ClientDisconnect:
             exchange.status = exchange.status or GONE
-            await asyncio.sleep(0)  # so that the connection has noted it, too
+            await noted(receive)
         except ApiError as error:  # of middleware, or in a stream
             await exchange.fail(error, receive)
         except Exception as error:

@@ -19,7 +19,7 @@ from elman import files
 from elman.cli.main import app
 from elman.comparison.plan import Job
 from elman.comparison.scheduler import WorkerPool
-from elman.comparison.sweep_report import headline, write_sweep_report
+from elman.comparison.sweep_report import advice, headline, write_sweep_report
 from elman.comparison.sweep_results import gather_sweep
 from elman.comparison.sweep_run import Sweep, SweepRun, read_sweep
 from elman.errors import ConfigError, ElmanError, RunError
@@ -148,6 +148,9 @@ def test_a_report_of_a_sweep_stands_alone_and_its_best_is_the_best(tmp_path):
     for text in ("Importance of settings", "Parallel coordinates", "History of the best", "elman sweep r.yaml"):
         assert text in page
     assert f"{found.best['settings']['training.learning_rate']:g}" in headline(found, running)
+    assert "matters most" in page
+    few = found._replace(rows=found.rows[:3])
+    assert "3 trials are too few to tell which setting matters." in advice(few, running)
     assert len((tmp_path / "sweep" / "results.jsonl").read_text().splitlines()) == 16
 
 

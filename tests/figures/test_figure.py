@@ -213,3 +213,13 @@ def test_a_label_keeps_its_style_in_all_panels_of_a_page() -> None:
     assert {*drawn} == {"positive", "negative", "new"}
     assert all(len(styles) == 1 for styles in drawn.values()), drawn
     assert drawn["positive"] != drawn["negative"]
+
+
+def test_whole_numbers_along_x_have_whole_ticks():
+    """Catches a trial 1.25; other numbers keep their fractions."""
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    for xs, whole in ((np.arange(1.0, 4), True), (np.array([0.1, 0.9]), False)):
+        part = figure.subfigures()
+        Lines({"best": (xs, xs)}, "trial").draw(part, assign_styles([["best"]]))
+        ticks = part.axes[0].get_xticks()
+        assert all(float(tick).is_integer() for tick in ticks) == whole

@@ -394,3 +394,13 @@ def test_connections_leave_no_descriptors(tight):
     for _ in range(50):
         tight.raw(b"\x00\r\n\r\n")
     wait_for(lambda: len(os.listdir(folder)) <= before)
+
+
+@pytest.mark.slow
+def test_a_connection_that_was_answered_early_does_not_stay_open(tight):
+    """Catches an answer before the end of a body, after which nothing waits for another request."""
+    host = b"Host: localhost:%d\r\nAuthorization: Bearer %s\r\n" % (tight.port, tight.token.encode())
+    head = b"POST /classify HTTP/1.1\r\n" + host + b"Content-Type: application/json\r\n"
+    chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+    found = tight.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 20 + b"0\r\n\r\n")
+    assert found.startswith(b"HTTP/1.1 413 ")

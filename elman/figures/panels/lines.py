@@ -72,13 +72,7 @@ class Lines(Panel):
             axes.plot(xs, ys, label=drawable(name), **kwargs)
         for text, value in self.references.items():
             reference_line(axes, text, value)
-        places = [float(x) for xs, _ in self.lines.values() for x in xs]
-        if "x" in self.log_axes:
-            log_scale(axes.xaxis, places, at_values=True)
-        elif places and max(places) >= THOUSANDS:
-            from matplotlib.ticker import EngFormatter
-
-            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        self._mark_x(axes)
         if "y" in self.log_axes:
             log_scale(axes.yaxis, [])
         if self.floor is not None:
@@ -90,6 +84,19 @@ class Lines(Panel):
         finish_chart(axes, self.x_label, self.y_label)
         if len(self.lines) > 1 or self.x_span_label:
             legend(part, axes, width)
+
+    def _mark_x(self, axes: Any) -> None:
+        """Scale and ticks of the x axis."""
+        places = [float(x) for xs, _ in self.lines.values() for x in xs]
+        if "x" in self.log_axes:
+            log_scale(axes.xaxis, places, at_values=True)
+            return
+        if all(place.is_integer() for place in places):
+            axes.xaxis.get_major_locator().set_params(integer=True)  # there is no trial 1.5
+        if places and max(places) >= THOUSANDS:
+            from matplotlib.ticker import EngFormatter
+
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
     def text(self, width: int, colour: bool) -> Iterator[str]:
         """Each curve by a letter of its own, on the axes of the figure."""
