@@ -9,6 +9,7 @@ connections, and begin within a third of a second. All texts of elman's are comp
 """
 
 import argparse
+import os
 import random
 import socket
 import statistics
@@ -146,7 +147,8 @@ def main() -> None:
                     figures = {key: round(value, 1) for key, value in found.figures.items()}
                     print(f"{count:>3} streams  {name:<20}", figures, flush=True)
     results = {streams: medians(by_name) for streams, by_name in rows.items()}
-    written = {"rounds": options.rounds, "threads": options.threads, "limits": medians(limits), "streams": results}
+    told = {"rounds": options.rounds, "threads": options.threads, "load_average": os.getloadavg()}
+    written = {**told, "limits": medians(limits), "streams": results}
     print(f"wrote {write('serving', written)}")
 
 
