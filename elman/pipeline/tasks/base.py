@@ -35,6 +35,7 @@ from elman.pipeline.tasks.settings import Settings, TaskSettings
 from elman.training.reports import Validation
 
 if TYPE_CHECKING:
+    from elman.compiler.cpu.standalone import StepModel
     from elman.corpus import Corpus, SourceReader
     from elman.corpus.config import Table
     from elman.inspection.inspected_text import InspectedText
@@ -173,6 +174,10 @@ class TaskModels(ABC):
         model = on_meta(lambda: self.build(config))
         check_size(model, memory=True)
         return model
+
+    def step_model(self, model: Any) -> "StepModel":
+        """A trained model as a step over tokens, for programs without Python; an error if it has no such form."""
+        raise ConfigError(f"models of task {self.name} have no form of single steps over the tokens of one text")
 
     def warm_start(self, model: Any, recipe: "Recipe") -> str:
         """Copy weights of the run in `start_from` into a new model; returns a note on what was copied."""

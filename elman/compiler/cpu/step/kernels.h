@@ -1,7 +1,9 @@
 // Kernels of single steps, for one row: products of computed matrices, gathers, top-k. Needs row.h.
 
+#if !defined(STANDALONE)  // else they are those of products.h
 static Gemm gemm_fp32, gemm_int8;
-extern "C" void set_kernels(Gemm fp32, Gemm int8) { gemm_fp32 = fp32, gemm_int8 = int8; }
+ENTRY void set_kernels(Gemm fp32, Gemm int8) { gemm_fp32 = fp32, gemm_int8 = int8; }
+#endif
 
 namespace {
 
@@ -16,7 +18,7 @@ inline complex operator*(complex a, complex b) {
 }
 
 // The product of one vector, with a matrix of its row's own choice.
-void gemv(Gemm gemm, const void* packed, const void* x, float* y, int64_t inner, int64_t columns) {
+inline void gemv(Gemm gemm, const void* packed, const void* x, float* y, int64_t inner, int64_t columns) {
     Row row = {};
     row.x = x, row.y = y;
     Row* const one = &row;

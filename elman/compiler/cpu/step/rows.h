@@ -3,6 +3,7 @@
 #include <functional>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 namespace {
 
@@ -122,10 +123,12 @@ struct Choice {
 namespace {
 
 // The `count` most probable tokens in descending order, ties by the lowest id, and their log-probabilities.
-void most_probable(const float* logits, int64_t vocab, double normaliser, int64_t count, int64_t* tokens, double* log_probs) {
+void most_probable(
+    const float* logits, int64_t vocab, double normaliser, int64_t count, float* work, int64_t* tokens, double* log_probs) {
     count = std::min(count, vocab);
     if (!count) return;
-    float last = largest(logits, vocab, count).back();
+    largest(logits, vocab, count, work);
+    const float last = work[count - 1];
     int64_t found = 0, equal = count;
     for (int64_t n = 0; n < vocab; ++n) equal -= logits[n] > last;
     for (int64_t n = 0; n < vocab && found < count; ++n)
@@ -151,7 +154,7 @@ void decide(Choice& choice, float* work, int64_t top, int64_t* tokens, double* l
         return;
     }
     const double logit = choice.logits[choice.token];
-    most_probable(choice.logits, vocab, logit - choice.log_prob, top, tokens, log_probs);
+    most_probable(choice.logits, vocab, logit - choice.log_prob, top, work, tokens, log_probs);
     for (int64_t n = 0; n < top; ++n)  // equal logits have equal log-probabilities, to the last bit
         if (choice.logits[tokens[n]] == logit) log_probs[n] = choice.log_prob;
 }
@@ -163,7 +166,7 @@ extern "C" void choose_rows(Pool* pool, Choice* choices, int64_t count, int64_t 
     pool->run([&](int64_t thread) {
         std::vector<float> work;
         for (int64_t n = count * thread / pool->size; n < count * (thread + 1) / pool->size; ++n) {
-            work.resize(2 * choices[n].rules->vocab);
+            work.resize(WORK * choices[n].rules->vocab);
             decide(choices[n], work.data(), top, tokens + n * top, log_probs + n * top);
         }
     });
