@@ -63,7 +63,7 @@ class Library:
     """A compiled library, and one text of its model."""
 
     def __init__(self, library: Path, blob: Path | bytes):
-        self.own = ctypes.CDLL(str(library))
+        self.place, self.own = library, ctypes.CDLL(str(library))
         self.own.elman_message.restype = c_char_p
         self.own.elman_label.restype = c_char_p
         self.own.elman_defaults.restype = Settings
@@ -75,6 +75,13 @@ class Library:
         else:
             self._call("load", str(blob).encode(), byref(self.model))
         self.outputs: int = self.own.elman_outputs(self.model)
+
+    def clone(self) -> "Library":
+        """Another text with the same weights, which goes on from this one's state."""
+        other = Library.__new__(Library)
+        other.place, other.own, other.outputs, other.model = self.place, self.own, self.outputs, c_void_p()
+        self._call("clone", self.model, byref(other.model))
+        return other
 
     def close(self) -> None:
         self.own.elman_free(self.model)
