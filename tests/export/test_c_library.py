@@ -155,7 +155,7 @@ def test_a_state_that_is_not_of_the_model_is_refused(change):
     before = exported.step(3)
     others = {"shorter": state[:-1], "another number": state[:-9] + b"\1" + state[-8:]}
     other = others.get(change) or state[:8] + b"\0" * 8 + state[16:]
-    with pytest.raises(ElmanError, match="another model|damaged"):
+    with pytest.raises(ElmanError, match=r"another model|damaged"):
         exported.restore(other)
     assert np.array_equal(exported.logits, before)
 
@@ -198,10 +198,10 @@ def test_a_blob_that_is_not_of_the_program_is_refused(tmp_path, kind):
     path = tmp_path / "model.bin"
     if kind != "missing":
         path.write_bytes(data[kind])
-    with pytest.raises(ElmanError, match="cannot be read|not a model|another model|damaged"):
+    with pytest.raises(ElmanError, match=r"cannot be read|not a model|another model|damaged"):
         Library(place, path)
     if kind != "missing":
-        with pytest.raises(ElmanError, match="not a model|another model|damaged"):
+        with pytest.raises(ElmanError, match=r"not a model|another model|damaged"):
             Library(place, data[kind])
 
 

@@ -175,10 +175,6 @@ class TaskModels(ABC):
         check_size(model, memory=True)
         return model
 
-    def step_model(self, model: Any) -> "StepModel":
-        """A trained model as a step over tokens, for programs without Python; an error if it has no such form."""
-        raise ConfigError(f"models of task {self.name} have no form of single steps over the tokens of one text")
-
     def warm_start(self, model: Any, recipe: "Recipe") -> str:
         """Copy weights of the run in `start_from` into a new model; returns a note on what was copied."""
         from elman.pipeline.tasks.warm_start import copy_weights
@@ -243,6 +239,10 @@ class TaskPrediction(ABC):
     """Lines predicted together; None: few at first, so that the first answers come soon, then more."""
     inputs: ClassVar[tuple[str, ...]] = ("text",)
     """Fields of a line that `predict` reads the text from: the first one that the line has."""
+
+    def step_model(self, model: Any) -> "StepModel":
+        """A trained model as a step over tokens, for programs without Python; an error if it has no such form."""
+        raise ConfigError(f"models of task {self.name} have no form of single steps over the tokens of one text")
 
     def opening(self, data: Path) -> list[int]:
         """The tokens before a generated text without a prompt, from the encoded data of the run."""
