@@ -85,7 +85,8 @@ extern "C" int64_t encode_texts(
 }}
 
 // The text of these tokens.
-extern "C" int64_t decode_tokens(const uint8_t* section, int64_t size, const int32_t* tokens, int64_t count, char* to) {{
+extern "C" int64_t decode_tokens(
+    const uint8_t* section, int64_t size, const int32_t* tokens, int64_t count, char* to) {{
     static char buffer[1 << 16];
     const elman_settings settings = {{}};
     Text text;

@@ -49,7 +49,7 @@ inline float exponential(float x) {
     union {
         int32_t bits;
         float number;
-    } low = {(half + 127) << 23}, high = {((int32_t)n - half + 127) << 23};
+    } low = {(int32_t)((uint32_t)(half + 127) << 23)}, high = {(int32_t)((uint32_t)((int32_t)n - half + 127) << 23)};
     const float result = p * low.number * high.number;
     return x < -87.3f ? 0.0f : x > 88.7228f ? INFINITY : x != x ? x : result;
 }
