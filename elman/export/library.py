@@ -140,7 +140,7 @@ class Library:
 
     def classify(self, text: str) -> np.ndarray:
         results, given = (c_float * self.outputs)(), text.encode()
-        self._call("classify", self.model, given, c_size_t(len(given)), results)
+        self._check(self.own.elman_classify(self.model, given, c_size_t(len(given)), results))
         return np.array(results)
 
     def labels(self) -> list[str]:

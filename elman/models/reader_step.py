@@ -51,7 +51,10 @@ class ReaderStep(nn.Module):
         if self.kind == "max":
             pooled = torch.maximum(pooled, x)
             return reader._head(pooled), ReaderState(stack, pooled, weight, largest)
-        score = reader.pooling.to_score(x) if self.kind == "attention" else torch.zeros_like(weight)
+        if self.kind == "mean":
+            pooled, weight = pooled + x, weight + 1
+            return reader._head(pooled / weight), ReaderState(stack, pooled, weight, largest)
+        score = reader.pooling.to_score(x)
         most = torch.maximum(largest, score)
         before, share = (largest - most).exp(), (score - most).exp()
         pooled, weight = before * pooled + share * x, before * weight + share
