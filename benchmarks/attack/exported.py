@@ -1,29 +1,30 @@
 """Mutate model.bin, states and texts of exported C libraries, under AddressSanitizer and UndefinedBehaviorSanitizer.
 
-    python -m benchmarks.attack.exported --count 10000
+    python -m benchmarks.attack.exported
 
-Most mutations get a right checksum and size, since nothing behind them would be tried else. Whatever loads is used: it
-encodes wrong UTF-8, generates, classifies, saves and restores states. An access outside of an array, an undefined
-operation, a leak and an endless loop are violations.
+A case is five hundred mutations. Most get a right checksum and size, since nothing behind them would be tried else.
+Whatever loads is used: it encodes wrong UTF-8, generates, classifies, saves and restores states. An access outside of
+an array, an undefined operation, a leak and an endless loop are violations.
 """
 
-import argparse
+import atexit
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import torch
 
-from benchmarks.reporting import write
+from benchmarks.attack.campaign import Campaign, parser
 from elman.compiler.cpu.standalone import StepModel
 from elman.export.c import library_files
 from elman.models import Classifier, ClassifierConfig, LanguageModel, NGram, StackConfig
 from elman.models.reader_step import ReaderStep
 from elman.tokenizers import Tokenizer, train_tokenizer
 
+EACH = 500  # mutations of a case
 LINES = ["the cat sat on a mat", "The Cat! 12 cats, 345 mats? it's 5€…", "e\u0301 E\u0301 각 日本語"] * 3
 FLAGS = "-std=c++17 -O1 -g -march=native -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 HARNESS = r"""
@@ -134,41 +135,46 @@ def models() -> dict[str, tuple[StepModel, Tokenizer]]:
     }
 
 
-def attack(given: StepModel, tokenizer: Tokenizer, count: int, seed: int = 0) -> tuple[str, list[int]]:
+@cache
+def built(name: str) -> Path:
+    """The folder of the harness, compiled with the sanitizers."""
+    given, tokenizer = models()[name]
+    folder, files = Path(tempfile.mkdtemp()), library_files(given, tokenizer)
+    atexit.register(shutil.rmtree, folder)
+    for path, data in {**files, "harness.cpp": files["elman.cpp"] + HARNESS.encode()}.items():
+        Path(folder, path).parent.mkdir(exist_ok=True)
+        Path(folder, path).write_bytes(data)
+    subprocess.run(["g++", *FLAGS.split(), "harness.cpp", "-o", "harness"], cwd=folder, check=True)
+    return folder
+
+
+def attack(name: str, count: int, seed: int) -> tuple[str, list[int]]:
     """What the sanitizers say, empty if nothing, and how often each code of elman.h was returned."""
-    with tempfile.TemporaryDirectory() as aside:
-        files = library_files(given, tokenizer)
-        for name, data in {**files, "harness.cpp": files["elman.cpp"] + HARNESS.encode()}.items():
-            Path(aside, name).parent.mkdir(exist_ok=True)
-            Path(aside, name).write_bytes(data)
-        subprocess.run(["g++", *FLAGS.split(), "harness.cpp", "-o", "harness"], cwd=aside, check=True)
-        variables = {**os.environ, "ASAN_OPTIONS": "allocator_may_return_null=1:detect_leaks=1"}
-        command = ["./harness", str(count), str(seed)]
+    command, variables = ["./harness", str(count), str(seed)], {**os.environ, "ASAN_OPTIONS": "detect_leaks=1"}
+    variables["ASAN_OPTIONS"] += ":allocator_may_return_null=1"
+    try:
         ended = subprocess.run(
-            command, cwd=aside, capture_output=True, text=True, check=False, env=variables, timeout=60 + count
+            command, cwd=built(name), capture_output=True, text=True, check=False, env=variables, timeout=60 + count
         )
+    except subprocess.TimeoutExpired:
+        return f"no end within {60 + count} s", []
     if ended.returncode:
-        return ended.stderr or f"exit code {ended.returncode}", []
+        return ended.stderr[-3000:] or f"exit code {ended.returncode}", []
     return "", [*map(int, ended.stdout.split())]
 
 
-def obstacle() -> str | None:
-    return None if shutil.which("g++") else "needs GCC with its sanitizers"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=2500, help="mutations of each model")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    results = {}
-    for name, (given, tokenizer) in models().items():
-        found, codes = attack(given, tokenizer, options.count, options.seed)
-        results[name] = {"mutations": options.count, "violations": int(bool(found)), "codes": codes}
-        print(f"{name}: {found[:3000] or results[name]}", flush=True)
-    print(write("attack-exported", results))
-    return any(result["violations"] for result in results.values())
+def main() -> None:
+    options = parser("exported", __doc__, count=24, seed=1).parse_args()
+    if not shutil.which("g++"):
+        raise SystemExit("needs GCC with its sanitizers")
+    campaign, names = Campaign(options), [*models()]
+    for number in campaign.numbers():
+        name = names[number % len(names)]
+        found, codes = attack(name, EACH, seed=(options.seed << 32) + number * EACH)
+        campaign.tally(f"{name}: refused", *([found] if found else []), times=sum(codes[1:]))
+        campaign.counts[f"{name}: loaded and used"] += sum(codes[:1])
+    campaign.end()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
