@@ -131,7 +131,7 @@ def models() -> dict[str, tuple[StepModel, Tokenizer]]:
         "lstm, attention, experts": (StepModel(LanguageModel(stack, bpe.vocab_size).eval()), bpe),
         "learned positions": (StepModel(LanguageModel(learned, nfc.vocab_size).eval()), nfc),
         "n-gram": (StepModel(ngram.eval()), word),
-        "classifier": (StepModel(reader, "SOFTMAX", labels=("a", "b", "c"), start=start), word),
+        "classifier": (StepModel(reader, "one_label", labels=("a", "b", "c"), start=start), word),
     }
 
 

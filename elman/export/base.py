@@ -40,4 +40,6 @@ def json_bytes(content: dict[str, Any]) -> bytes:
 
 def only_fp32(format: str, weights: Weights) -> None:
     if weights != "fp32":
-        raise ConfigError(f"--format {format} has the weights of the run; --weights {weights} goes with --format c")
+        raise ConfigError(
+            f"--format {format} has the weights of the run; --weights {weights} goes with --format c or binary"
+        )

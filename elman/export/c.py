@@ -18,7 +18,7 @@ def c_library(trained: TrainedModel, weights: Weights) -> Export:
     given = trained.task.step_model(trained.model)
     opening = trained.opening if trained.task.generates_text else ()
     contents = library_files(given, trained.task.tokenizer, weights, opening)  # type: ignore[attr-defined]
-    arguments = "PROMPT 100 1" if given.kind == "TOKENS" else "TEXT"
+    arguments = "PROMPT 100 1" if given.kind == "tokens" else "TEXT"
     notes = [f"cd {{folder}} && make && ./example {arguments}; elman.h has the functions for programs of your own"]
     return Export(contents, notes, partial(check, trained, given, weights))
 

@@ -50,7 +50,7 @@ def check(trained: TrainedModel, given: StepModel, weights: Weights, folder: Pat
         try:
             with inference_mode(trained.model):
                 found = [_encoding(trained, library)]
-                if given.kind != "TOKENS":
+                if given.kind != "tokens":
                     found.append(_answers(trained, given, weights, library))
                 elif weights == "fp32":
                     found += [_probabilities(trained, library), *_texts(trained, library)]
@@ -62,7 +62,7 @@ def check(trained: TrainedModel, given: StepModel, weights: Weights, folder: Pat
 
 
 def _encoding(trained: TrainedModel, library: Library) -> str:
-    texts = [*ODD, *_random_texts(trained)]
+    texts = [*ODD, *sample_texts(trained)]
     tokenizer: Any = trained.task.tokenizer  # type: ignore[attr-defined]
     for text in texts:
         ids = tokenizer.encode(text).tolist()
@@ -73,7 +73,8 @@ def _encoding(trained: TrainedModel, library: Library) -> str:
     return f"{len(texts)} texts have the same tokens"
 
 
-def _random_texts(trained: TrainedModel) -> Iterator[str]:
+def sample_texts(trained: TrainedModel) -> Iterator[str]:
+    """Texts of random tokens, which few tokenizers give back."""
     random, tokenizer = np.random.default_rng(SEED), trained.task.tokenizer  # type: ignore[attr-defined]
     for _ in range(TEXTS):
         yield tokenizer.decode(random.integers(tokenizer.vocab_size, size=random.integers(1, LONGEST)))
@@ -158,16 +159,16 @@ def _perplexity(trained: TrainedModel, library: Library) -> str:
 
 
 def _answers(trained: TrainedModel, given: StepModel, weights: Weights, library: Library) -> str:
-    gaps, unit = [], "probabilities" if given.kind != "NUMBER_OF_TEXT" else "results"
-    for text in ("", *_random_texts(trained)):
+    gaps, unit = [], "probabilities" if given.kind != "number" else "results"
+    for text in ("", *sample_texts(trained)):
         ids = trained.task.tokenizer.encode(text)[: given.max_tokens or None]  # type: ignore[attr-defined]
         tokens = torch.from_numpy(np.asarray(ids, np.int64)).unsqueeze(0)
         logits = trained.model.logits(Ragged(tokens, torch.tensor([len(ids)])))[0].double()
         results = torch.from_numpy(library.classify(text)).double()
-        if given.kind == "NUMBER_OF_TEXT":
+        if given.kind == "number":
             gaps.append(((results - given.mean) / given.scale - logits).abs())
         else:
-            gaps.append((results - (logits.softmax(-1) if given.kind == "SOFTMAX" else logits.sigmoid())).abs())
+            gaps.append((results - (logits.softmax(-1) if given.kind == "one_label" else logits.sigmoid())).abs())
     worst, mean = float(torch.stack(gaps).max()), float(torch.stack(gaps).mean())
     if not (worst <= TOLERANCE if weights == "fp32" else mean <= MOST_CHANGE):
         raise RunError(f"the export does not agree with the run: {unit} differ by {worst:.1e}, {mean:.1e} on average")

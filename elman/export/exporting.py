@@ -12,11 +12,13 @@ from elman.pipeline.trained_model import load
 FORMAT = "hugging-face"
 FORMATS = {  # by name, or another name of it: the module and its function
     "c": ("c", "c_library"),
+    "binary": ("binary", "write_binary"),
     "hugging-face": ("hugging_face", "hugging_face"),
     "hf": ("hugging_face", "hugging_face"),
     "torch": ("torch_module", "torch_module"),
     "arpa": ("arpa", "write_arpa_file"),
 }
+FILES = ("arpa", "binary")  # formats of one file
 
 
 def export_run(run: str | Path, to: str | Path, format: str = FORMAT, weights: Any = "fp32") -> list[str]:
@@ -32,7 +34,7 @@ def export_run(run: str | Path, to: str | Path, format: str = FORMAT, weights: A
     trained = load(run, "cpu")
     module, name = FORMATS[format]
     function: Callable[..., Any] = getattr(import_module(f"elman.export.{module}"), name)
-    if format == "arpa":
+    if format in FILES:
         return function(trained, weights, target)
     export: Export = function(trained, weights)
     return write_folder(export, target)

@@ -40,13 +40,18 @@ class Written(NamedTuple):
     log_probs: list[float]
 
 
-def compile_library(folder: Path, target: Path, *flags: str, compiler: str = "") -> Path:
-    """Compiles the exported folder into a shared library."""
-    name = compiler or os.environ.get("CXX") or "c++"
+def compiler_command(name: str = "") -> list[str]:
+    """The C++ compiler: CXX, or c++."""
+    name = name or os.environ.get("CXX") or "c++"
     if shutil.which(name.split()[0]) is None:
         raise NoCompiler(f"there is no C++ compiler {name!r}; install one, or set CXX")
+    return name.split()
+
+
+def compile_library(folder: Path, target: Path, *flags: str, compiler: str = "") -> Path:
+    """Compiles the exported folder into a shared library."""
     command = [
-        *name.split(),
+        *compiler_command(compiler),
         *STANDARD,
         *(flags or [*FAST, "-march=native"]),
         "elman.cpp",

@@ -87,5 +87,5 @@ def reading_library(pooling: str = "attention"):
     model = classifier(pooling)
     reader = ReaderStep(model).eval()
     with torch.no_grad():
-        given = StepModel(reader, "SOFTMAX", labels=("bad", "good", "neither"), start=reader.start)
+        given = StepModel(reader, "one_label", labels=("bad", "good", "neither"), start=reader.start)
         return build(f"reader-{pooling}", given, "punctuation"), model

@@ -1,4 +1,4 @@
-"""elman export --format c: what it writes is checked against the run, and what differs is not written.
+"""elman export --format c and binary: what they write is checked against the run, and what differs is not written.
 
 Seen to fail: with an embedding of other numbers, with a token that was decoded otherwise, and without any check.
 """
@@ -14,7 +14,7 @@ import torch
 import elman
 from elman.cli.main import main
 from elman.errors import ConfigError, RunError, UnknownName
-from elman.export import c, export_run
+from elman.export import c, export_run, library
 from elman.pipeline.tasks import TASKS
 
 pytestmark = [
@@ -49,6 +49,14 @@ def numbers_run(tmp_path_factory):
     return train({"task": "regress", "data": data, "model": model}, folder / "run")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _compile_in_less_time():
+    before = [*library.FAST]
+    library.FAST[:] = ["-O1"]
+    yield
+    library.FAST[:] = before
+
+
 def export(*words):
     with pytest.raises(SystemExit) as ended:
         main(["export", *map(str, words)])
@@ -68,12 +76,38 @@ def test_a_language_model_is_checked_and_its_example_writes_its_text(language_ru
 
 
 def test_eight_bits_cost_little_perplexity(language_run, tmp_path):
-    assert any(
-        "perplexity" in note and "int8" in note for note in export_run(language_run, tmp_path / "out", "c", "int8")
-    )
-    full = export_run(language_run, tmp_path / "full", "c")
-    sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("out", "full")]
-    assert sizes[0] < 0.7 * sizes[1], full
+    notes = export_run(language_run, tmp_path / "out", "c", "int8")
+    assert any("perplexity" in note and "int8" in note for note in notes)
+    full = sum(part.numel() * 4 for part in elman.load(language_run, "cpu").model.parameters())
+    assert (tmp_path / "out" / "model.bin").stat().st_size < 0.7 * full
+
+
+def test_a_program_answers_as_the_run_does(numbers_run, tmp_path):
+    notes = export_run(numbers_run, tmp_path / "stars", "binary")
+    assert any("results of 41 texts differ by" in note for note in notes)
+    lines = ["very good", "", "good", "very very very"]
+    given = "\n".join(lines).encode()
+    found = subprocess.run(tmp_path / "stars", input=given, capture_output=True, check=True)
+    trained = elman.load(numbers_run, "cpu")
+    assert found.stdout.decode() == "".join(f"{trained.task.format(one)}\n" for one in trained.predict(lines))
+
+
+def test_a_program_writes_the_text_of_the_run(language_run, tmp_path):
+    export_run(language_run, tmp_path / "writer", "binary")
+    trained = elman.load(language_run, "cpu")
+    words = ["--seed", "5", "--max-tokens", "20", "--temperature", "0.5"]
+    settings = {"seed": 5, "max_tokens": 20, "temperature": 0.5, "engine": "torch"}
+    right = [trained.generate(prompt, **settings) for prompt in ("a dog", "the")]
+    found = subprocess.run([tmp_path / "writer", *words, "a dog"], capture_output=True, check=True)
+    assert found.stdout.decode() == right[0] + "\n"
+    found = subprocess.run([tmp_path / "writer", *words], input=b"a dog\r\nthe", capture_output=True, check=True)
+    assert found.stdout.decode() == "".join(f"{text}\n" for text in right)
+    for wrong in (["--seed"], ["--seed", "x"], ["one", "two"], ["--temprature", "1"]):
+        found = subprocess.run([tmp_path / "writer", *wrong], capture_output=True, check=False, input=b"")
+        assert found.returncode == 2
+        assert b"usage:" in found.stderr
+    found = subprocess.run([tmp_path / "writer", "--top-p", "2", "a"], capture_output=True, check=False)
+    assert (found.returncode, found.stderr.count(b"out of its range")) == (1, 1)
 
 
 def test_a_number_is_that_of_the_run(numbers_run, tmp_path):
@@ -106,6 +140,12 @@ def test_without_a_compiler_it_says_that_nothing_was_checked(language_run, tmp_p
     notes = export_run(language_run, tmp_path / "out", "c")
     assert any("not checked against the run: there is no C++ compiler 'no-such-compiler'" in note for note in notes)
     assert json.dumps(notes).count("checked") == 1
+
+
+def test_a_program_needs_a_compiler(language_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ConfigError, match="has to be compiled: there is no C\\+\\+ compiler"):
+        export_run(language_run, tmp_path / "out", "binary")
 
 
 def test_what_is_not_supported_is_refused_in_one_sentence(language_run, numbers_run, tmp_path):

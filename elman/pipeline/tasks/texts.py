@@ -84,7 +84,7 @@ class TextTask(ExampleTask):
         from elman.models.reader_step import ReaderStep
 
         reader = ReaderStep(model).eval()
-        return StepModel(reader, "NUMBER_OF_TEXT", max_tokens=self.max_tokens, start=reader.start)
+        return StepModel(reader, "number", max_tokens=self.max_tokens, start=reader.start)
 
     def rows(self, corpus: LabelledCorpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
         """Fields `text` (ids) and `label` (the target)."""

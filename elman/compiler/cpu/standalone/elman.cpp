@@ -341,6 +341,8 @@ const float* elman_logits(const elman* model) { return logits_of(model); }
 
 int32_t elman_outputs(const elman*) { return OUTPUTS; }
 
+int elman_kind(const elman*) { return OUTPUT_KIND; }
+
 int32_t elman_vocabulary(const elman* model) { return (int32_t)model->model->text.vocab; }
 
 int32_t elman_end(const elman* model) { return (int32_t)model->model->text.end; }
@@ -425,11 +427,11 @@ int elman_classify(elman* model, const char* text, size_t size, float* results) 
     const float most = *std::max_element(logits, logits + OUTPUTS);
     for (int64_t n = 0; n < OUTPUTS; ++n) {
         if (!std::isfinite(logits[n])) return ELMAN_INVALID_LOGITS;
-        const double chance = OUTPUT_KIND == SOFTMAX ? std::exp((double)logits[n] - most) : 1 / (1 + std::exp(-(double)logits[n]));
-        results[n] = OUTPUT_KIND == NUMBER_OF_TEXT ? (float)(logits[n] * OUTPUT_SCALE + OUTPUT_MEAN) : (float)chance;
+        const double chance = OUTPUT_KIND == ELMAN_ONE_LABEL ? std::exp((double)logits[n] - most) : 1 / (1 + std::exp(-(double)logits[n]));
+        results[n] = OUTPUT_KIND == ELMAN_NUMBER ? (float)(logits[n] * OUTPUT_SCALE + OUTPUT_MEAN) : (float)chance;
         sum += chance;
     }
-    for (int64_t n = 0; OUTPUT_KIND == SOFTMAX && n < OUTPUTS; ++n) results[n] = (float)(results[n] / sum);
+    for (int64_t n = 0; OUTPUT_KIND == ELMAN_ONE_LABEL && n < OUTPUTS; ++n) results[n] = (float)(results[n] / sum);
     return ELMAN_OK;
 }
 

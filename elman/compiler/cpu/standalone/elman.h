@@ -44,6 +44,9 @@ int elman_reset(elman* model); /* to the beginning of a text */
 int elman_step(elman* model, int32_t token);
 const float* elman_logits(const elman* model); /* after the last step; the next one overwrites them */
 int32_t elman_outputs(const elman* model);
+/* What the outputs are: logits of the next token, probabilities of one or of several labels, or a number. */
+enum { ELMAN_TOKENS, ELMAN_ONE_LABEL, ELMAN_SEVERAL_LABELS, ELMAN_NUMBER };
+int elman_kind(const elman* model);
 int32_t elman_vocabulary(const elman* model);
 int32_t elman_end(const elman* model); /* the token that ends texts */
 

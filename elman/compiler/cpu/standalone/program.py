@@ -21,12 +21,10 @@ HEAD = """// Written by elman for one model: the layout of its memory, and its s
 
 namespace {{
 
-enum {{ TOKENS, SOFTMAX, SIGMOID, NUMBER_OF_TEXT }};
-
 constexpr uint64_t LAYOUT = 0x{layout:016x};
 constexpr int64_t OUTPUTS = {outputs};
 constexpr int OUTPUT_KIND = {kind};
-constexpr bool IS_LANGUAGE_MODEL = OUTPUT_KIND == TOKENS;
+constexpr bool IS_LANGUAGE_MODEL = OUTPUT_KIND == ELMAN_TOKENS;
 constexpr double OUTPUT_SCALE = {scale!r}, OUTPUT_MEAN = {mean!r};  // of a regressor
 constexpr int64_t MOST_TOKENS = {most};  // that are read of a text
 constexpr bool SEPARATED = {separated};  // whether a space stands between two tokens
@@ -48,7 +46,7 @@ class StepModel:
     """A model that steps through the tokens of a text, and what its program must know of its outputs."""
 
     model: Any
-    kind: Literal["TOKENS", "SOFTMAX", "SIGMOID", "NUMBER_OF_TEXT"] = "TOKENS"
+    kind: Literal["tokens", "one_label", "several_labels", "number"] = "tokens"
     """What the logits are of: the next token, labels (one or several of them), or a number."""
     labels: tuple[str, ...] = ()
     scale: float = 1.0
@@ -86,7 +84,7 @@ def _header(
         places.append(places[-1] + padded(array.nbytes))
     facts: dict[str, Any] = {
         "outputs": lowered.output.numel(),
-        "kind": given.kind,
+        "kind": f"ELMAN_{given.kind.upper()}",
         "scale": given.scale,
         "mean": given.mean,
         "most": given.max_tokens or 2**62,

@@ -59,7 +59,7 @@ class Classify(TextTask):
         return Classifier(config, self.tokenizer.vocab_size, len(labels), labels.several, weights)
 
     def step_model(self, model: Any) -> "StepModel":
-        kind: Any = "SIGMOID" if self.labels.several else "SOFTMAX"
+        kind: Any = "several_labels" if self.labels.several else "one_label"
         return replace(super().step_model(model), kind=kind, labels=tuple(self.labels.names))
 
     def questions(self, corpus: LabelledCorpus, split: Any) -> Iterator[tuple[str, list[str]]]:
