@@ -70,7 +70,7 @@ def lmplz(lines: Iterable[str], folder: Path, rounds: int = 3) -> float | None:
     text = folder / "train.txt"
     text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     command = [program, "-o", str(ORDER), "-S", "1G", "-T", str(folder), "--text", str(text)]
-    command += ["--arpa", str(folder / "lmplz.arpa"), "--skip_symbols"]  # <unk> in the text is a word like others
+    command += ["--arpa", str(folder / "lmplz.arpa"), "--skip_symbols"]  # which leaves <unk> out of the text
     seconds = []
     for _ in range(rounds):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

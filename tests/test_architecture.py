@@ -10,7 +10,7 @@ from processes import run_python
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "elman"
 TOP = ["errors", "lazy", "registry", "plain_yaml", "config", "jsonable", "shapes", "files", "limits", "untrusted"]
-TOP += ["processes"]
+TOP += ["processes", "ray_cluster"]
 PACKAGES = ["corpus", "tokenizers", "batches", "ops", "compiler", "recurrence", "cells", "layers", "models", "training"]
 PACKAGES += [
     "runs",

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,6 +23,40 @@ def patch_for_numpy(interpreter: Any) -> None:
     interpreter._patch_lang_tensor = patched
 
 
+def patch_for_speed(interpreter: Any, core: Any) -> None:
+    """The interpreter searches Triton's language for what to replace at every call of a device function, and describes
+    the shape of every value anew. Here it searches once in a launch, and describes a shape once: a third faster."""
+    replace, launch, describe = interpreter._patch_lang, interpreter.GridExecutor.__call__, core._type_for_tuple_values
+    replaced: set[str] = set()  # modules of the language, in the current launch
+    described: dict[tuple[int, ...], Any] = {}
+
+    def replace_once(function: Any) -> Any:
+        found = [value.__name__ for value in function.__globals__.values() if isinstance(value, ModuleType)]
+        names = {name for name in found if name in ("triton.language", "triton.language.core")}
+        if names <= replaced:
+            return interpreter._LangPatchScope()
+        replaced.update(names)
+        return replace(function)
+
+    def launch_afresh(self: Any, *arguments: Any, **options: Any) -> Any:
+        replaced.clear()
+        try:
+            return launch(self, *arguments, **options)
+        finally:
+            replaced.clear()
+
+    def describe_once(values: Any, fields: Any = None) -> Any:
+        sizes = tuple(value.value if isinstance(value, core.constexpr) else value for value in values)
+        if fields is not None or not all(type(size) is int for size in sizes):
+            return describe(values, fields)
+        if sizes not in described:
+            described[sizes] = describe(values)
+        return described[sizes]
+
+    interpreter._patch_lang, core._type_for_tuple_values = replace_once, describe_once
+    interpreter.GridExecutor.__call__ = launch_afresh
+
+
 try:
     if os.environ.get("ELMAN_SHAPES") == "1":
         raise ImportError("Triton reads the source of kernels, which checks of shapes change")
@@ -30,7 +65,7 @@ try:
         if DEVICE == "cpu":
             context.setenv("TRITON_INTERPRET", "1")
         import triton.experimental.gluon
-        import triton.language  # noqa: F401
+        import triton.language
         from triton.runtime import interpreter
 
         import elman.ops.norms.layer_norm_kernels
@@ -39,6 +74,7 @@ try:
         import elman.ops.short_convolution.fused
         import elman.ops.softmax_gradient_kernel  # noqa: F401
     patch_for_numpy(interpreter)
+    patch_for_speed(interpreter, triton.language.core)
     HAS_TRITON = True
 except ImportError:
     HAS_TRITON = False

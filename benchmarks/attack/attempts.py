@@ -4,6 +4,7 @@ A fork has all modules imported: a second instead of five. File operations are t
 before each; a change of a file that bypasses it is recorded.
 """
 
+import json
 import math
 import mmap
 import os
@@ -16,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +30,9 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
 STANDARD = sysconfig.get_path("stdlib")
 PART = 16  # records of a part of predictions, so that a small table has several
+TIMED = 0.01  # seconds for which a race generates text to tell its speed
+STARTUP = 1  # trials of a sweep before any is pruned, so that a small one has a pruned trial
+drawing = True  # else pictures are files with what they would show: most of the time of a short training is drawing
 Act = Callable[[], None]
 
 
@@ -37,8 +42,27 @@ def warm_up() -> None:
         import_module(module)
     for module in ("cli.main", "pipeline.progress", "pipeline.session", "comparison", "pipeline.predict_tables"):
         import_module(f"elman.{module}")
+    replace_workers()
     with tempfile.TemporaryDirectory() as aside:  # matplotlib reads its fonts when it first draws
         Figure("", [Lines({"": ([0, 1], [0, 1])})]).save_images(Path(aside) / "figure")
+
+
+def rehearse(words: list[str]) -> None:
+    """Runs a command of `elman` in this process, so that forks of it find all modules imported and all tables made."""
+    from elman.cli.main import main
+
+    kept = [os.dup(number) for number in (1, 2)]
+    with tempfile.TemporaryFile() as nowhere, suppress(SystemExit):
+        for number in (1, 2):
+            os.dup2(nowhere.fileno(), number)
+        try:
+            main(words)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, descriptor in enumerate(kept, start=1):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
 
 
 def fail(code: int) -> Act:
@@ -121,11 +145,12 @@ def _run(words: list[str], operations: Operations, log: int, first: Act) -> None
         os.dup2(log, 1)
         os.dup2(log, 2)
         from elman.cli.main import main
-        from elman.comparison.workers import ForkingWorker
+        from elman.comparison import inference_cost, pruning
         from elman.pipeline import predict_tables
 
-        predict_tables.PART_RECORDS = PART
-        ForkingWorker._start = forked_worker  # type: ignore[assignment,method-assign]
+        predict_tables.PART_RECORDS, pruning.STARTUP, inference_cost.TIMED = PART, STARTUP, TIMED
+        if not drawing:
+            Figure.image = shown  # type: ignore[method-assign]
         os.fsync = lambda fd: None  # counted, but not waited for: what a process wrote outlives it
         sys.addaudithook(Bypasses(Path.cwd()))
         first()
@@ -140,6 +165,11 @@ def _run(words: list[str], operations: Operations, log: int, first: Act) -> None
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def shown(figure: Figure, suffix: str) -> bytes:
+    """What a picture would show, in the place of its bytes; pages put SVG into their text."""
+    return f'<svg width="1pt">{escape(json.dumps(figure.plain()))}</svg>'.encode()
 
 
 class Bypasses:
@@ -197,6 +227,13 @@ class _ForkedWorker:
         if self.returncode is None:
             os.waitpid(self.pid, 0)
             self.returncode = 0
+
+
+def replace_workers() -> None:
+    """Workers of races in this process, and in forks of it, are forked."""
+    from elman.comparison.workers import ForkingWorker
+
+    ForkingWorker._start = forked_worker  # type: ignore[assignment,method-assign]
 
 
 def forked_worker(worker: Any, command: list[str], **options: Any) -> "subprocess.Popen[Any]":

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.attack.attempts import Act, Attempt, Ended, Operations, warm_up
+from benchmarks.attack.attempts import Act, Attempt, Ended, Operations, rehearse, warm_up
 from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.kinds import BRIEF, KINDS, LONG, left
 
@@ -31,6 +31,9 @@ class Attacked:
         place.mkdir(parents=True)
         self.enter()
         self.kind.prepare()
+        Path("rehearsal").mkdir()
+        rehearse(self.kind.command(f"rehearsal/{self.kind.out}"))
+        empty(Path("rehearsal"))
         began = time.monotonic()
         calm = self.attempt("calm")
         self.seconds, self.operations = time.monotonic() - began, calm.operations

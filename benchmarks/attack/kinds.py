@@ -75,6 +75,7 @@ BRIEF: dict[str, dict[str, Any]] = {
         "task": "translate",
         "data": {"train": "pairs.tsv"},
         "model": {"encoder": SMALL, "decoder": SMALL},
+        "search": {"beam_size": 2, "max_tokens": 6},
         "training": SHORT,
     },
 }
@@ -92,11 +93,11 @@ RACE = {
         "generation": {"max_tokens": 5},
     },
 }
-# As many trials as it takes until some are pruned; each proposal uses the outcomes of all before
+# The second of its trials is pruned; each proposal uses the outcomes of all before
 SWEEP: dict[str, Any] = {
-    "settings": {"training.learning_rate": "log(1e-4,1)", "model.hidden_size": [4, 8]},
+    "settings": {"training.learning_rate": "log(1e-6,1e-3)", "model.hidden_size": [4, 8]},
+    "measure": "loss",
     "search": "random",
-    "trials": 8,
     "concurrent": 1,
     "recipe": {
         "device": "cpu",
@@ -151,10 +152,10 @@ def _race() -> Kind:
     return Kind(prepare, ("compare", "race.yaml", "--run", "OUT", "--resume", "--workers", "1"), "race")
 
 
-def _sweep() -> Kind:
+def _sweep(trials: int) -> Kind:
     def prepare() -> None:
         write_data()
-        Path("sweep.yaml").write_text(json.dumps(SWEEP))
+        Path("sweep.yaml").write_text(json.dumps({**SWEEP, "trials": trials}))
 
     return Kind(prepare, ("sweep", "sweep.yaml", "--run", "OUT", "--resume", "--workers", "1"), "sweep")
 
@@ -170,7 +171,13 @@ def _prediction() -> Kind:
 
 
 KINDS: dict[str, Kind] = {name: _training(recipe) for name, recipe in {**LONG, **BRIEF}.items()}
-KINDS |= {"large": _training(LARGE), "race": _race(), "sweep": _sweep(), "predict": _prediction()}
+KINDS |= {
+    "large": _training(LARGE),
+    "race": _race(),
+    "sweep": _sweep(trials=8),
+    "short sweep": _sweep(trials=3),
+    "predict": _prediction(),
+}
 
 
 def left(out: Path, plots: bool = True) -> dict[str, Any]:

@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 import torch
 
 import elman
-from benchmarks.attack.attempts import forked_worker
+from benchmarks.attack.attempts import replace_workers
 from benchmarks.attack.campaign import Campaign, parser
 from benchmarks.attack.kinds import left, without_clock, write_data
-from elman.comparison.workers import ForkingWorker
 from elman.jsonable import jsonable
 from elman.pipeline.evaluate import evaluate_run
 
@@ -41,6 +40,14 @@ TRAINING: dict[str, float] = {
     "log_every": 4,
 }
 TRAINING |= {"learning_rate": 1e-3, "save_every": 6}
+# by the server of the processes, so that none imports them again
+IMPORTED = [
+    "benchmarks.attack.attempts",
+    "benchmarks.attack.kinds",
+    "elman.comparison.report",
+    "elman.pipeline.session",
+]
+IMPORTED += ["matplotlib.pyplot", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"]
 STEPS_OF_KERNELS = 48  # fewer are left to cuDNN
 
 
@@ -119,7 +126,7 @@ def in_order(place: Path, recipe: dict[str, Any], order: Sequence[str]) -> list[
     signal.alarm(SECONDS)
     torch.set_num_threads(2)  # where one is chosen, it must be for that work alone
     if recipe["device"] == "cpu":  # else the worker of a race needs a process that has not used the GPU
-        ForkingWorker._start = forked_worker  # type: ignore[assignment,method-assign]
+        replace_workers()
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(place, folder, dirs_exist_ok=True)
         os.chdir(folder)
@@ -158,7 +165,8 @@ def differences(found: Any, expected: Any, tolerance: float, where: str = "") ->
 
 def in_processes(work: Callable[..., Any], cases: Sequence[Sequence[Any]]) -> list[Any]:
     """The results of all cases, each in a new process; of one that failed or died, the exception."""
-    context = get_context("forkserver")  # whose server has imported this module, and never uses the GPU
+    context = get_context("forkserver")  # whose server never uses the GPU
+    context.set_forkserver_preload(IMPORTED)
     with ProcessPoolExecutor(AT_ONCE, context, max_tasks_per_child=1) as pool:
         asked = [pool.submit(work, *case) for case in cases]
         return [one.exception() or one.result() for one in asked]

@@ -56,12 +56,23 @@ LAWS = {
 GROWS = (
     "tests/generation/test_native_engine.py::test_a_long_text_takes_no_more_memory_than_a_short_one"  # sanitizers do
 )
+PARTS = {  # of files that take many minutes: every so many-th test is one case
+    "tests/laws/test_row_laws.py": 4,
+    "tests/laws/test_compiled_laws.py": 4,
+    "tests/laws/test_native_laws.py": 6,
+}
 RUN = """
 import sys, pytest, torch
 from elman.compiler.cpu import runtime
+
+class Part:
+    def pytest_collection_modifyitems(self, items):
+        part, parts = map(int, sys.argv[1].split("/"))
+        items[:] = items[part::parts]
+
 runtime.MIN_THREAD_WORK = 1
 torch.get_num_threads = lambda: 3
-sys.exit(pytest.main(sys.argv[1:]))
+sys.exit(pytest.main(sys.argv[2:], [Part()]))
 """
 ROOT = Path(__file__).parents[2]
 
@@ -81,28 +92,29 @@ def environment(name: str = "address") -> dict[str, str] | None:
     return {**os.environ, **variables, **sanitizer.options}
 
 
-def run(name: str, laws: str) -> tuple[int, dict[str, Any]]:
-    """How many tests passed, and what went wrong, if anything."""
+def run(name: str, laws: str, part: str) -> tuple[int, dict[str, Any]]:
+    """How many tests of a part of a file passed, and what went wrong, if anything."""
     variables = environment(name)
     if variables is None:
         raise SystemExit("needs Linux, and GCC with its sanitizers")
-    command = [sys.executable, "-c", RUN, "-q", "-p", "no:cacheprovider", laws, "--deselect", GROWS]
+    command = [sys.executable, "-c", RUN, part, "-q", "-p", "no:cacheprovider", laws, "--deselect", GROWS]
     ended = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=False)
     report = ended.stdout + ended.stderr
     passed = sum(int(found) for found in re.findall(r"(\d+) passed", report))
-    print(f"{name}, {laws}: {passed} passed, exit code {ended.returncode}", flush=True)
+    print(f"{name}, {laws} {part}: {passed} passed, exit code {ended.returncode}", flush=True)
     wrong = bool(FOUND.search(report)) or ended.returncode != 0
-    failure = {"sanitizer": name, "tests": laws, "code": ended.returncode, "said": report[-2000:]}
+    failure = {"sanitizer": name, "tests": laws, "part": part, "code": ended.returncode, "said": report[-2000:]}
     return passed, failure if wrong else {}
 
 
 def main() -> None:
     options = parser("sanitizers", __doc__, count=10**6, kinds=[*LAWS], seed=1, repeats=True).parse_args()
-    work = [(name, laws) for name in options.kinds for laws in LAWS[name]]
+    files = [(name, laws) for name in options.kinds for laws in LAWS[name]]
+    work = [(*one, f"{part}/{PARTS.get(one[1], 1)}") for one in files for part in range(PARTS.get(one[1], 1))]
     options.count = min(options.count, len(work))
     campaign = Campaign(options)
     if options.again:
-        campaign.repeat(lambda one: not run(one["sanitizer"], one["tests"])[1])
+        campaign.repeat(lambda one: not run(one["sanitizer"], one["tests"], one["part"])[1])
         return
     for number in campaign.numbers():
         passed, failure = run(*work[number])

@@ -1,7 +1,9 @@
 """elman predict: labels, numbers, tags, translations or next tokens for the records of a file or the lines of stdin."""
 
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -41,6 +43,9 @@ def predict(
     ),
     beam_size: int | None = options.BEAM_SIZE,
     others: list[Path] | None = options.OTHERS,
+    ray: str | None = option(
+        help="Predict the parts of --out on the Ray cluster at this address; `local` starts one here.", default="none"
+    ),
     module: list[Path] | None = options.MODULE,
     device: str | None = options.DEVICE,
     json: bool = typer.Option(False, "--json", help="Write JSON lines; the same as --to jsonl."),
@@ -48,16 +53,25 @@ def predict(
     """Predict for every record or line: its label, number, tags, translation, or the most probable next tokens.
 
     Records keep all their fields; answers are added as columns, or as fields of JSON lines. Search settings of
-    translation are options as in a recipe: --search.length_penalty 1. A target beside its source is scored.
+    translation are options as in a recipe: --search.length_penalty 1. A target beside its source is scored. Workers of
+    a cluster (--ray) read the run folder, which their disks share, and give the same file.
 
     Example: elman predict runs/classifier --data new.csv --columns text --out answers.csv
     """
+    from elman.comparison.user_modules import read_modules
     from elman.pipeline.predict_tables import TablePrediction
+    from elman.pipeline.ray_predictions import RayPrediction
     from elman.pipeline.trained_model import load
 
     if json and to not in (None, "jsonl"):
         raise ConfigError(f"--json writes JSON lines, but --to says {to}; leave one out")
-    job = TablePrediction(
+    if ray and out is None:
+        raise ConfigError("--ray predicts parts of a file: name it with --out")
+    kind: Any = TablePrediction
+    if ray:
+        runs, modules = [run.absolute(), *map(Path.absolute, others or ())], [one.absolute() for one in module or ()]
+        kind = partial(RayPrediction, ray, runs, device or "auto", partial(read_modules, modules))
+    job = kind(
         load(run, device or "auto", others or ()),
         data or "-",
         form=form,

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from elman.comparison.workers import LocalWorker, Worker
-from elman.errors import ConfigError, MissingExtra
+from elman.ray_cluster import accelerators, connect, cores
 
-LOCAL = "local"
 ANSWER = 5.0  # seconds for a node to answer
 
 
@@ -38,21 +37,11 @@ def places(
     address: str, workers: int = 0, modules: Sequence[str | Path] = (), accelerated: bool = True
 ) -> list[Worker]:
     """One worker per accelerator, or core, of the cluster at `address`; `local` starts a cluster on this machine."""
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtra("racing over a cluster of Ray", "ray", "ray") from None
-    try:
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-        quiet |= {"num_cpus": workers or None, "include_dashboard": False} if address == LOCAL else {}
-        ray.init(address=address, **quiet)
-    except ConnectionError as error:
-        raise ConfigError(f"--ray {address}: no cluster answers there ({error}); `local` starts one") from None
-    resources = ray.cluster_resources()
-    gpus = int(resources.get("GPU", 0)) if accelerated else 0
+    ray = connect(address, "racing over a cluster of Ray", workers)
+    gpus = accelerators(ray) if accelerated else 0
     # Two calls at a time: `interrupt` must run while `train` waits.
     options = {"num_cpus": 1, "num_gpus": bool(gpus), "max_concurrency": 2, "max_restarts": -1}
     actor = ray.remote(LocalWorker).options(scheduling_strategy="SPREAD", **options)
-    count = workers or gpus or int(resources.get("CPU", 1))
+    count = workers or gpus or cores(ray)
     files = [Path(one).absolute() for one in modules]  # nodes have other working directories
     return [RayWorker(ray, actor.remote({"OMP_NUM_THREADS": "1"}, files)) for _ in range(count)]

@@ -27,3 +27,8 @@ def read_modules(paths: Iterable[str | Path]) -> None:
             del sys.modules[name]
             what = str(error) if isinstance(error, ElmanError) else f"{type(error).__name__}: {error}"
             raise ConfigError(f"{path}: {what}{'' if isinstance(error, SyntaxError) else line_of(error)}") from error
+
+
+def read_already() -> list[Path]:
+    """The files that this process has read, for those that it starts."""
+    return [Path(name.removeprefix(GIVEN)) for name in sys.modules if name.startswith(GIVEN)]

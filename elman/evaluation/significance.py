@@ -22,6 +22,7 @@ Statistic = Callable[[Array], Array]  # of sums (samples, parts): scores (sample
 
 MIN_UNITS = 10  # fewer units (documents, sentences) give no interval
 SAMPLES_IN_MEMORY = 1000  # bootstrap samples per batch
+FRACTION_TERMS = 40  # pairs of terms of a continued fraction: exact to rounding for 10,000 units
 MAX_UNITS = 4096  # more units are first merged at random: same interval in expectation, bounded cost
 
 
@@ -45,9 +46,8 @@ def bootstrap_interval(
     assert sizes.min() >= 0 < sizes.sum(), "units weigh something"
     random = np.random.default_rng(seed)
     totals, sizes = _merge_totals(random, totals, sizes)
-    drawn = random.integers(len(totals), size=(samples, len(totals)))
-    weight_sums = sizes[drawn].sum(axis=1)
-    sampled = totals[drawn].sum(axis=1)[weight_sums > 0] / weight_sums[weight_sums > 0]
+    sums, weight_sums = _resampled_sums(random, samples, totals, sizes)
+    sampled = sums[weight_sums > 0] / weight_sums[weight_sums > 0]
     return percentiles(sampled, len(totals), level)
 
 
@@ -107,8 +107,8 @@ def paired_difference(
     random = np.random.default_rng(0)
     observed = float(change.sum() / sizes.sum())
     change, sizes = _merge_totals(random, change, sizes)
-    drawn = random.multinomial(len(change), np.full(len(change), 1 / len(change)), size=samples)
-    return _difference(observed, (drawn @ change) / np.maximum(drawn @ sizes, 1e-300), len(change))
+    sums, weight_sums = _resampled_sums(random, samples, change, sizes)
+    return _difference(observed, sums / np.maximum(weight_sums, 1e-300), len(change))
 
 
 def paired_scores(
@@ -122,10 +122,23 @@ def paired_scores(
     observed = np.subtract(*(statistic(part.sum(0, keepdims=True)) for part in reversed(parts)))
     parts = _merge_units(random, *parts)
     count, differences = len(parts[0]), []
-    for size in [SAMPLES_IN_MEMORY] * (samples // SAMPLES_IN_MEMORY) + [samples % SAMPLES_IN_MEMORY]:
+    for size in _batches(samples):
         drawn = random.multinomial(count, np.full(count, 1 / count), size=size)
         differences.append(statistic(drawn @ parts[1]) - statistic(drawn @ parts[0]))
     return _difference(float(observed[0]), np.concatenate(differences), count)
+
+
+def _batches(samples: int) -> list[int]:
+    return [SAMPLES_IN_MEMORY] * (samples // SAMPLES_IN_MEMORY) + [samples % SAMPLES_IN_MEMORY]
+
+
+def _resampled_sums(random: np.random.Generator, samples: int, *parts: Array) -> list[Array]:
+    """Of each part (units,): its sums (samples,) over units drawn with replacement, the same units for all parts."""
+    count, sums = len(parts[0]), []
+    for size in _batches(samples):
+        drawn = random.integers(count, size=(size, count))
+        sums.append([part[drawn].sum(axis=1) for part in parts])
+    return [np.concatenate(batches) for batches in zip(*sums, strict=True)]
 
 
 def _merge_totals(random: np.random.Generator, *parts: Array) -> list[Array]:
@@ -168,11 +181,23 @@ def _difference(observed: float, sampled: Array, units: int) -> Difference:
 
 
 def student(t: float, freedom: float) -> float:
-    """Two-sided p-value of Student's t-distribution; with t = √freedom tan a, the density of a is cos^(freedom-1) a."""
-    edge = math.atan(t / math.sqrt(freedom))
-    whole, tail = (np.linspace(start, math.pi / 2, 20_001) for start in (0.0, edge))
-    areas = [float(np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles)) for angles in (whole, tail)]
-    return min(1.0, areas[1] / areas[0])
+    """Two-sided p-value of Student's t-distribution: the regularized incomplete beta function I(freedom / 2, 1 / 2) at
+    freedom / (freedom + t²)."""
+    x = freedom / (freedom + t * t)
+    if t * t > 3:
+        return _incomplete_beta(x, freedom / 2, 0.5)
+    return 1 - _incomplete_beta(1 - x, 0.5, freedom / 2)  # where the fraction converges fast
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """By its continued fraction 1 / (1 + d1 / (1 + d2 / …)) (DLMF 8.17.22), for x below about (a + 1) / (a + b + 2)."""
+    fraction = 1.0
+    for m in range(FRACTION_TERMS, 0, -1):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m - 1) * (a + b + m - 1) * x / ((a + 2 * m - 2) * (a + 2 * m - 1))
+        fraction = 1 + odd / (1 + even / fraction)
+    scale = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b))
+    return scale * x**a * (1 - x) ** b / a / fraction
 
 
 @cache

@@ -156,7 +156,7 @@ def generate_within_limits(
     return rows
 
 
-def capture(step: Callable[[], None], device: torch.device) -> Any:
+def capture(step: Callable[[], None], device: torch.device, pool: Any = None) -> Any:
     """The CUDA graph of a step, captured after warm-up steps; None on a CPU or, with a warning, if capture fails."""
     if device.type != "cuda":
         return None
@@ -168,7 +168,7 @@ def capture(step: Callable[[], None], device: torch.device) -> Any:
                 for _ in range(WARMUP_STEPS):
                     step()
             torch.cuda.current_stream().wait_stream(side)
-            return graph_of(step, side)
+            return graph_of(step, side, pool)
     except RuntimeError as problem:
         warn_of_eager_steps("generation runs", f"capture failed: {first_line(problem)}")
         return None

@@ -42,6 +42,8 @@ class Detokenizer:
         return text
 
     def _release(self, piece: str) -> str:
+        if not self.skip and not self.config.stop:  # the usual case, at each token of thousands of texts
+            return piece
         piece, self.skip = piece[self.skip :], max(self.skip - len(piece), 0)
         text = self.held + piece
         cut = find_stop(text, self.config.stop)

@@ -181,7 +181,7 @@ def sampling_dtype(logits: Step) -> torch.dtype:
     return torch.float32 if logits.device.type == "mps" else torch.float64  # MPS has no float64
 
 
-def penalize(logits: Step, recent: Tokens, penalty: float) -> Step:
+def penalize(logits: Step, recent: Tokens, penalty: float | Tensor) -> Step:
     """Repetition penalty (Keskar et al., 2019): divides positive logits of recent tokens, multiplies negative ones."""
     rows, vocab = logits.shape
     seen = torch.zeros(rows, vocab + 1, dtype=torch.bool, device=logits.device)

@@ -42,43 +42,53 @@ class AttentionState(NamedTuple):
     def fixed(self, more: int) -> "Ring":
         """The same cache as a ring buffer with room for `more` positions, updated in place.
 
-        If not everything visible fits, its size is a power of two, so that texts of similar length share one CUDA
-        graph.
+        Each position has its place whenever the ring was made, so that sums over them have one order. If not everything
+        visible fits, its size is a power of two, so that texts of similar length share one CUDA graph.
         """
         batch, _, past, _ = self.keys.shape
         needed = int(self.seen.max() if batch else 0) + more
         places = min(past + 1, 1 << (needed - 1).bit_length())
+        held = torch.arange(1 - places, 0, device=self.seen.device)  # positions, counted from the next one
+        index = ((self.seen.unsqueeze(1) + held) % places)[:, None, :, None]
         parts = []
         for part in (self.keys, self.values):
             buffer = part.new_zeros(*part.shape[:2], places, part.shape[3])
-            buffer[:, :, : places - 1] = part[:, :, past - places + 1 :]
-            parts.append(buffer)
-        return Ring(parts[0], parts[1], self.seen.clone(), torch.full_like(self.seen, places - 1))
+            last = part[:, :, past - places + 1 :]
+            parts.append(buffer.scatter_(2, index.expand_as(last), last))
+        return Ring(parts[0], parts[1], self.seen.clone(), self.seen % places)
 
 
 class Ring(NamedTuple):
-    """KV cache of the last positions, at the same index in all rows, updated in place: a step overwrites the oldest.
+    """KV cache of the last positions, updated in place: a step overwrites the oldest key and value of each row.
 
     Other states are immutable values, so each step creates a new one, which suits training, branching and storing. A
-    CUDA graph needs fixed addresses, and long generation should not copy the cache for every token.
+    CUDA graph needs fixed addresses, and long generation should not copy the cache for every token. The counters are
+    new tensors: a row whose old ones are kept has not stepped, for the place that was written is not visible to it.
     """
 
     keys: Tensor  # (batch, kv_heads, places, head_size)
     values: Tensor
     seen: Tensor  # (batch,): positions since the start
-    place: Tensor  # (batch,): slot of the next position, equal in all rows
+    place: Tensor  # (batch,): index of the next position
 
-    def write(self, key: Tensor, value: Tensor) -> None:
+    def write(self, key: Tensor, value: Tensor) -> "Ring":
         """Appends one position (batch, kv_heads, 1, head_size)."""
+        index = self.place.view(-1, 1, 1, 1).expand_as(key)
         for buffer, new in ((self.keys, key), (self.values, value)):
-            buffer.index_copy_(2, self.place[:1], new.to(buffer.dtype))
-        self.seen.add_(1)
-        self.place.add_(1).remainder_(self.keys.shape[2])
+            buffer.scatter_(2, index, new.to(buffer.dtype))
+        return self._replace(seen=self.seen + 1, place=(self.place + 1) % self.keys.shape[2])
 
     def distances(self) -> Tensor:
-        """Distance of each slot (places,) from the next position, whose own slot has distance 0."""
+        """Distance of each place (batch, places) from the next position, whose own place has distance 0."""
         places = self.keys.shape[2]
-        return (self.place[:1] - torch.arange(places, device=self.place.device)) % places
+        return (self.place.unsqueeze(1) - torch.arange(places, device=self.place.device)) % places
+
+    def plain(self) -> AttentionState:
+        """The cache as a value, oldest first; of as many positions as the ring has places, but for the next one."""
+        past = self.keys.shape[2] - 1
+        index = (self.place.unsqueeze(1) + torch.arange(1, past + 1, device=self.place.device)) % (past + 1)
+        index = index[:, None, :, None].expand(-1, self.keys.shape[1], -1, self.keys.shape[3])
+        return AttentionState(self.keys.gather(2, index), self.values.gather(2, index), self.seen.clone())
 
 
 @LAYERS.register("attention")
@@ -141,10 +151,10 @@ class Attention(HeadedLayer):
         """One position, written to the ring buffer."""
         assert not listening(), "a ring buffer is not in order, so it cannot be recorded"
         query, key, value = self.project(x, ring.seen)
-        distances = ring.distances()
+        distances = ring.distances()[:, None, None]
         bias = 0.0 if self.by_distance is None else -self.by_distance.view(1, -1, 1, 1) * distances
         bias = torch.where(distances <= ring.seen.view(-1, 1, 1, 1), bias, -torch.inf)  # each sees at least itself
-        ring.write(key, value)
+        ring = ring.write(key, value)
         keys, values = ring.keys.to(query.dtype), ring.values.to(query.dtype)
         return self.join(attend(query, keys, values, None, self.score, bias=bias)), ring
 

@@ -41,6 +41,15 @@ def fixed(state: State, more: int) -> State:
     return _tuple_like(state, [fixed(part, more) for part in state])
 
 
+def plain(state: State) -> State:
+    """The inverse of `fixed`: a copy as a value, which steps never write to."""
+    if isinstance(state, Tensor):
+        return state.clone()
+    if hasattr(state, "plain"):
+        return state.plain()
+    return _tuple_like(state, [plain(part) for part in state])
+
+
 def detach(state: State) -> State:
     """Detaches all tensors from the graph: truncates backpropagation through time."""
     return map_state(Tensor.detach, state)
@@ -56,8 +65,9 @@ def choose(mask: Tensor, new: State, old: State) -> State:
     return map_state(lambda a, b: torch.where(mask.view(-1, *[1] * (a.dim() - 1)), a, b), new, old)
 
 
-def keep(old: State, new: State) -> None:
-    """Copies a new state into the memory of the old one; parts that are the same tensor are skipped."""
+def keep(old: State, new: State, mask: Tensor | None = None) -> None:
+    """Copies a new state into the memory of the old one, or the rows where the mask is true; parts that are the same
+    tensor are skipped."""
     pairs = [(a, b) for (_, a), (_, b) in zip(tensors(old), tensors(new), strict=True) if a is not b]
     for a, b in pairs:
         if (a.shape, a.dtype) != (b.shape, b.dtype):
@@ -65,7 +75,10 @@ def keep(old: State, new: State) -> None:
             raise ValueError(f"a part of the state changes from {change}")
     taken = {part.untyped_storage()._cdata for _, part in tensors(old)}  # a part may be overwritten before it is read
     for a, b in [(a, b.clone() if b.untyped_storage()._cdata in taken else b) for a, b in pairs]:
-        a.copy_(b)
+        if mask is None:
+            a.copy_(b)
+        else:
+            torch.where(mask.view(-1, *[1] * (a.dim() - 1)), b, a, out=a)
 
 
 def tensors(state: State, name: str = "state") -> Iterator[tuple[str, Tensor]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
@@ -24,9 +25,17 @@ ROUTERS = (operations.api, tokenizer.api, completions.api, chat.api, responses.a
 
 
 def create_app(
-    pool: ModelPool, settings: ServeConfig, tokens: Tokens | None = None, port: Callable[[], int] | None = None
+    pool: ModelPool,
+    settings: ServeConfig,
+    tokens: Tokens | None = None,
+    port: Callable[[], int] | None = None,
+    sessions: Any = None,
+    key: bytes | None = None,
 ) -> FastAPI:
-    """The application for these models; without `tokens` nobody needs one. `port` tells the one that is listened on."""
+    """The application for these models; without `tokens` nobody needs one. `port` tells the one that is listened on.
+
+    Replicas share their `sessions`, and the `key` that states are signed with.
+    """
     metrics, running = Metrics(pool.loads), set[Exchange]()
 
     @asynccontextmanager
@@ -50,13 +59,8 @@ def create_app(
     )
     app.state.pool, app.state.settings, app.state.metrics = pool, settings, metrics
     app.state.running, app.state.ending = running, False
-    app.state.sessions = Sessions(
-        settings.sessions,
-        memory=settings.session_bytes,
-        most=settings.session_count,
-        seconds_to_live=settings.session_seconds,
-    )
-    app.state.signer = StateSigner(read_key(settings.state_key, settings.sessions))
+    app.state.sessions = Sessions.of(settings) if sessions is None else sessions
+    app.state.signer = StateSigner(key or read_key(settings.state_key, settings.sessions))
     app.state.chat_format = read_chat_format(settings.chat_template)
     for router in (*ROUTERS, tasks.task_routes()):  # tasks of a user's are registered by now
         app.include_router(router)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from elman.generation.detokenize import Detokenizer
 from elman.generation.sampling import GenerationConfig, random_stream
 from elman.serving.rows import Draw, Rule
@@ -118,6 +120,13 @@ class Generation:
     def draw(self) -> Draw:
         """How the next token is drawn; takes its random number."""
         return Draw(self.row, float(self.random.random()) if self.config.temperature else 0.0, self.top)
+
+    def uniforms(self, most: int) -> np.ndarray:
+        """The random numbers of the next tokens, as many as can be drawn without looking at them."""
+        if self.keep and self.config.stop:
+            most = min(most, 1)  # the state is wanted as it is at a stop string
+        count = min(most, self.limit - len(self.generated))
+        return self.random.random(count) if self.config.temperature else np.zeros(count)
 
     def score_next(self) -> Draw:
         """The known token after those that were read, to be scored."""

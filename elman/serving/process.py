@@ -52,11 +52,6 @@ class Process(uvicorn.Server):
             )
         )
 
-    @property
-    def address(self) -> str:
-        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
-        return f"{'https' if self.settings.tls else 'http'}://{host}:{self.port}"
-
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Until a signal; raises what kept models from loading."""
         super().run(sockets=sockets or [self.listener])
@@ -75,7 +70,7 @@ class Process(uvicorn.Server):
     async def _preload(self) -> None:
         try:
             await self.pool.preload()
-            data = {"address": self.address, "process": os.getpid(), "models": self.pool.ids}
+            data = {"address": self.settings.address, "process": os.getpid(), "models": self.pool.ids}
             LOG.info("ready", extra={"data": data})
         except Exception as error:
             self.problem, self.should_exit = error, True

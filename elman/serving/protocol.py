@@ -79,6 +79,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._pending -= len(body)
         self._body_bytes += len(body)
+        if self._body_bytes > self.settings.state_bytes and self.cycle.response_complete:
+            self.transport.abort()  # until then it is read, since a client that cannot send on may not see the answer
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -1,4 +1,4 @@
-"""Chooses what computes the rows of a model: compiled steps on a CPU, or torch."""
+"""Chooses what computes the rows of a model: compiled steps on a CPU, CUDA graphs on a GPU, or torch."""
 
 import math
 from collections.abc import Sequence
@@ -8,26 +8,35 @@ import torch
 
 from elman.compiler.cpu.step import CompiledStep, RowRunner
 from elman.errors import ConfigError, ElmanError
-from elman.evaluation.inference_mode import inference_mode
+from elman.evaluation.inference_mode import device_of, inference_mode
+from elman.generation.cuda_graph import obstacle
 from elman.generation.engine import find_engine, rules_of
 from elman.generation.sampling import GenerationConfig, invalid_logits
 from elman.serving.rows import Choice, Draw, Feed, Rows, Rule, TorchRows
 from elman.serving.settings import ServeConfig
+from elman.serving.slot_rows import SlotRows
 from elman.shapes import State
 
 
 def rows_for(model: Any, config: ServeConfig) -> Rows:
     """The fastest engine that can run the model."""
+    if device_of(model).type == "cuda":
+        problem = obstacle(model)
+        return _one_by_one(model, problem) if problem else SlotRows(model, config.max_batch)
     settings = GenerationConfig.make({"engine": "native", "weights": config.weights})
     try:
         with inference_mode(model):
             engine = find_engine(model, settings)
-    except ConfigError as problem:
-        rows = TorchRows(model)
-        rows.name = f"{rows.name}: {problem}"
-        return rows
+    except ConfigError as error:
+        return _one_by_one(model, str(error))
     assert engine.program is not None, "a native engine has a program"
     return CompiledRows(engine.program, str(engine), config.threads or torch.get_num_threads())
+
+
+def _one_by_one(model: Any, reason: str) -> Rows:
+    rows = TorchRows(model)
+    rows.name = f"{rows.name}: {reason}"
+    return rows
 
 
 class CompiledRows(Rows):

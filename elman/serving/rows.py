@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -50,6 +51,18 @@ class Draw(NamedTuple):
     token: int | None = None
 
 
+class Plan(NamedTuple):
+    """Several steps of a row that need no decision in between: tokens that are read, then tokens that are drawn, each
+    of which is read before the next is drawn."""
+
+    row: int
+    tokens: Sequence[int]  # at least one
+    targets: Sequence[int] = ()  # a token to be scored after each of `tokens`, or after the first ones
+    uniforms: Sequence[float] | np.ndarray = ()  # a random number in [0, 1) for each token to be drawn
+    top: int = 0
+    ends: bool = True  # nothing is drawn after the end of a text; otherwise the start of another is read in its place
+
+
 class Choice(NamedTuple):
     token: int
     log_prob: float  # under the model itself
@@ -61,6 +74,8 @@ class Rows(ABC):
 
     name: str
     """What computes the steps, for logs and `/v1/models`."""
+    steps: int = 1
+    """The most steps of a plan: more than one where a return to the host is expensive."""
 
     @abstractmethod
     def add(self, state: State, rule: Rule) -> int:
@@ -81,6 +96,28 @@ class Rows(ABC):
     def choose(self, draws: Sequence[Draw]) -> list[Choice | ElmanError]:
         """Samples or scores by the logits after the last step of each row; an exception for invalid logits."""
 
+    def extend(self, plans: Sequence[Plan], eos_id: int, start_id: int) -> list[list[Choice | ElmanError]]:
+        """Runs a plan of each row: what was scored, then what was drawn, up to the end of the text or an exception."""
+        return [self._extend(plan, eos_id, start_id) for plan in plans]
+
+    def _extend(self, plan: Plan, eos_id: int, start_id: int) -> list[Choice | ElmanError]:
+        """The definition: one step after another."""
+        found: list[Choice | ElmanError] = []
+        for number, token in enumerate(plan.tokens):
+            scored = number < len(plan.targets)
+            last = number + 1 == len(plan.tokens)
+            self.step([Feed(plan.row, token, scored or (last and len(plan.uniforms) > 0))])
+            found += self.choose([Draw(plan.row, top=plan.top, token=plan.targets[number])]) if scored else []
+        for number, uniform in enumerate(plan.uniforms):
+            if number:
+                self.step([Feed(plan.row, start_id if token == eos_id else token)])
+            (choice,) = self.choose([Draw(plan.row, float(uniform), plan.top)])
+            found.append(choice)
+            if isinstance(choice, ElmanError) or (plan.ends and choice.token == eos_id):
+                break
+            token = choice.token
+        return found
+
 
 class TorchRow:
     """The state of a row, the logits after its last step, and what its penalties know."""
@@ -96,8 +133,10 @@ class TorchRow:
         logits = self.logits.cpu()
         (total,) = checked_logsumexp(logits)
         values = logits[0].double() - total
-        top = values.topk(min(draw.top, len(values)))
-        likeliest = [*zip(top.indices.tolist(), top.values.tolist(), strict=True)]
+        likeliest = []
+        if draw.top:  # of equal ones those with the lowest ids, which `topk` does not promise
+            ordered, ids = values.sort(descending=True, stable=True)
+            likeliest = [*zip(ids[: draw.top].tolist(), ordered[: draw.top].tolist(), strict=True)]
         token = self.draw(logits, draw.uniform) if draw.token is None else draw.token
         return Choice(token, float(values[token]), likeliest)
 

@@ -2,6 +2,7 @@
 
 import shlex
 import socket
+import ssl
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from elman.errors import ConfigError, MissingExtra
 from elman.serving.settings import ServeConfig
+from elman.untrusted import read_bytes
 
 if TYPE_CHECKING:
     from elman.pipeline import TrainedModel
     from elman.serving.tokens import Tokens
 
 PACKAGES = ("fastapi", "uvicorn", "httptools", "prometheus_client")
+LARGEST = 1_000_000  # bytes of a certificate or key
 
 
 def serve(*models: "str | Path | TrainedModel", **settings: Any) -> None:
@@ -36,14 +39,54 @@ def run_server(
     from elman.serving.process import Process
 
     pool = ModelPool(models, settings)
+    check_machine(settings)
     log_to_stderr(settings.log_level)
     with listen(settings) as listener:
+        settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         tokens, where = find_tokens(settings)
-        process = Process(pool, settings, tokens, listener)
-        for line in banner(process.address, where, pool):
-            say(line)
-        sys.stdout.flush()  # whoever started it may wait for this
-        process.run()
+
+        def announce() -> None:
+            for line in banner(settings.address, where, pool):
+                say(line)
+            sys.stdout.flush()  # whoever started it may wait for this
+
+        if settings.ray is None:
+            process = Process(pool, settings, tokens, listener)
+            announce()
+            process.run()
+            return
+    serve_on_cluster(models, settings, tokens, announce)
+
+
+def serve_on_cluster(
+    models: "tuple[str | Path | TrainedModel, ...]",
+    settings: ServeConfig,
+    tokens: "Tokens | None",
+    announce: Callable[[], None],
+) -> None:
+    from elman.serving.ray_serve import serve_on_ray
+
+    places = [Path(one) for one in models if isinstance(one, str | Path)]
+    if len(places) < len(models):
+        raise ConfigError("replicas on a cluster load models from their run folders: give these, on a shared disk")
+    serve_on_ray(places, settings, tokens, announce)
+
+
+def check_machine(settings: ServeConfig) -> None:
+    """An error for a device or a certificate that does not work, before anything is promised."""
+    from elman.pipeline.devices import choose_device
+
+    if settings.ray is None:  # whose nodes may be other machines
+        choose_device(settings.device)
+    if settings.tls_cert and settings.tls_key:
+        for path in (settings.tls_cert, settings.tls_key):
+            read_bytes(path, LARGEST, ConfigError, follow_links=True)
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
+        except (ssl.SSLError, ValueError) as error:
+            why = "they do not belong together" if "KEY_VALUES" in str(error) else "one is no PEM file, or is encrypted"
+            raise ConfigError(f"{settings.tls_cert} and {settings.tls_key} are no certificate and key: {why}") from None
 
 
 def listen(settings: ServeConfig) -> socket.socket:

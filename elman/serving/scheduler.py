@@ -13,12 +13,11 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from elman.errors import ElmanError
 from elman.serving.generation import Failed, Finished, Generation, Output, Piece, Scored, Snapshot
 from elman.serving.prefix_cache import PrefixCache
-from elman.serving.rows import Feed, Rows
+from elman.serving.rows import Choice, Draw, Feed, Plan, Rows
 from elman.shapes import State
 
 PREFILL_BESIDE = 4  # prompt tokens that are read between two steps of rows that generate
@@ -131,8 +130,12 @@ class Scheduler:
             self._fork(generation)
 
     def _iterate(self) -> None:
-        """One step of every row, after some steps of rows whose prompts are long."""
+        """One step of every row, after some steps of rows whose prompts are long; or where that is faster a plan of
+        several steps for each."""
         self._drop([generation for generation in self.running if generation.cancelled])
+        if self.rows.steps > 1 and self.running:
+            self._run_plans([*self.running])
+            return
         prompts = [generation for generation in self.running if generation.unread > 1]
         for _ in range(PREFILL_BESIDE if len(prompts) < len(self.running) else PREFILL_ALONE):
             if not prompts or self._interrupted(prompts):
@@ -152,23 +155,30 @@ class Scheduler:
         self.rows.step(feeds)
         reading = [generation for generation in generations if generation.unread]
         for generation in reading:
-            generation.read += 1
-            if generation.start is None and self.cache.keeps(generation.known, generation.read):
-                state = self.rows.state(generation.row)
-                self.cache.put(generation.owner, generation.known, generation.read, state)
-            self._fork(generation)
+            self._note_read(generation, 1)
         scored = [generation for generation in reading if generation.scored and generation.unread]
         for generation, choice in zip(scored, self._choices([one.score_next() for one in scored]), strict=True):
-            if isinstance(choice, Exception):
-                self._end(generation, Failed(choice))
-            else:
-                self._outbox.append((generation, Scored(*choice)))
+            self._take_scored(generation, choice)
+
+    def _note_read(self, generation: Generation, count: int) -> None:
+        """The row has read some more tokens of its prompt, at most up to where its state is wanted."""
+        generation.read += count
+        if generation.start is None and self.cache.keeps(generation.known, generation.read):
+            state = self.rows.state(generation.row)
+            self.cache.put(generation.owner, generation.known, generation.read, state)
+        self._fork(generation)
+
+    def _take_scored(self, generation: Generation, choice: Choice | ElmanError) -> None:
+        if isinstance(choice, ElmanError):
+            self._end(generation, Failed(choice))
+        else:
+            self._outbox.append((generation, Scored(*choice)))
 
     def _input_of(self, generation: Generation) -> int:
         token = generation.known[generation.read] if generation.unread else generation.generated[-1]
         return self.start_id if token == self.eos_id else token
 
-    def _choices(self, draws: list[Any]) -> list[Any]:
+    def _choices(self, draws: list[Draw]) -> list[Choice | ElmanError]:
         return self.rows.choose(draws) if draws else []
 
     def _sample(self, generations: list[Generation]) -> None:
@@ -177,17 +187,54 @@ class Scheduler:
             self._end(generation, Finished("length", "", self._snapshot(generation)))
         drawing = [generation for generation in generations if generation.limit]
         for generation, choice in zip(drawing, self._choices([one.draw() for one in drawing]), strict=True):
-            if isinstance(choice, Exception):
-                self._end(generation, Failed(choice))
-                continue
-            try:
-                text = generation.push(choice.token)
-            except ElmanError as problem:  # longer than the model has positions
-                self._end(generation, Failed(problem))
-                continue
-            self._outbox.append((generation, Piece(choice.token, choice.log_prob, choice.top, text)))
-            if generation.finished:
-                self._end(generation, Finished(generation.finished, generation.close(), self._snapshot(generation)))
+            self._take_drawn(generation, choice)
+
+    def _take_drawn(self, generation: Generation, choice: Choice | ElmanError) -> None:
+        if isinstance(choice, ElmanError):
+            self._end(generation, Failed(choice))
+            return
+        try:
+            text = generation.push(choice.token)
+        except ElmanError as problem:  # longer than the model has positions
+            self._end(generation, Failed(problem))
+            return
+        self._outbox.append((generation, Piece(choice.token, choice.log_prob, choice.top, text)))
+        if reason := generation.finished:
+            self._end(generation, Finished(reason, generation.close(), self._snapshot(generation)))
+
+    def _run_plans(self, generations: list[Generation]) -> None:
+        """Several steps of every row at once: the rest of its prompt, and the tokens after it."""
+        plans = [self._plan(generation) for generation in generations]
+        results = self.rows.extend(plans, self.eos_id, self.start_id)
+        for generation, plan, choices in zip(generations, plans, results, strict=True):
+            if generation.unread:
+                self._note_read(generation, len(plan.tokens))
+            for number, choice in enumerate(choices):
+                if number < len(plan.targets):
+                    self._take_scored(generation, choice)
+                else:
+                    self._take_drawn(generation, choice)
+                if generation.ended:  # by a stop string: what was drawn after it is dropped
+                    break
+            if not generation.ended and not generation.unread and not generation.limit:
+                self._end(generation, Finished("length", "", self._snapshot(generation)))
+
+    def _plan(self, generation: Generation) -> Plan:
+        one, steps = generation, self.rows.steps
+        if not one.unread:
+            return Plan(one.row, [self._input_of(one)], (), one.uniforms(steps), one.top, one.config.stop_at_end)
+        read, end = one.read, len(one.known)
+        wanted = (at for at in range(read + 1, min(read + steps, end)) if self._state_is_wanted(one, at))
+        stop = next(wanted, min(read + steps, end))
+        tokens = [self.start_id if token == self.eos_id else token for token in one.known[read:stop]]
+        uniforms = one.uniforms(steps - len(tokens) + 1) if stop == end else ()
+        targets = one.known[read + 1 : stop + 1] if one.scored else ()
+        return Plan(one.row, tokens, targets, uniforms, one.top, one.config.stop_at_end)
+
+    def _state_is_wanted(self, generation: Generation, read: int) -> bool:
+        """Whether the state after this many tokens of the prompt is wanted by the cache or by forks."""
+        cached = generation.start is None and self.cache.keeps(generation.known, read)
+        return cached or (len(generation.known) - read == 1 and bool(generation.forks))
 
     def _snapshot(self, generation: Generation) -> Snapshot | None:
         """The text so far as a value. The end of a text is not part of it, so that it can be continued."""

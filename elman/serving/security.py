@@ -129,7 +129,7 @@ class Security:
 
 
 def too_large(most: int) -> ApiError:
-    return ApiError(413, f"the body is larger than {most} bytes", headers={"Connection": "close"})
+    return ApiError(413, f"the body is larger than {most} bytes")
 
 
 class LimitedBody:

@@ -7,8 +7,9 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from elman.errors import ElmanError
+from elman.errors import ConfigError, ElmanError
 from elman.serving.session_store import Session, SessionStore
+from elman.serving.settings import ServeConfig
 
 OVERHEAD = 700  # bytes that an entry takes beside its state
 
@@ -31,13 +32,22 @@ class Sessions:
     def __init__(self, folder: Path | None, *, memory: int, most: int, seconds_to_live: float):
         self.durable, self.memory, self.most, self.seconds_to_live = folder is not None, memory, most, seconds_to_live
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            except OSError as error:
+                raise ConfigError(f"{folder}: cannot be the folder of sessions: {error.strerror}") from None
         self._store = SessionStore(None if folder is None else folder / "sessions.sqlite")
         self._recent: OrderedDict[str, Session] = OrderedDict()
         self._spilled: set[str] = set()  # of those in memory, the ones whose current state the store has too
         self._bytes = 0
         self._busy: set[str] = set()
         self._count = self._store.count().result()
+
+    @classmethod
+    def of(cls, settings: ServeConfig) -> "Sessions":
+        """With the limits of the server."""
+        most, seconds = settings.session_count, settings.session_seconds
+        return cls(settings.sessions, memory=settings.session_bytes, most=most, seconds_to_live=seconds)
 
     def __len__(self) -> int:
         return self._count

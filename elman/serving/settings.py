@@ -45,6 +45,14 @@ class ServeConfig(Config):
     drain_seconds: Seconds = 30.0
     """Seconds that accepted requests have to end after SIGTERM or SIGINT."""
 
+    ray: str | None = None
+    """Address of a Ray cluster that serves, instead of this process; `local` starts one on this machine."""
+    replicas: Positive = 1
+    """Processes on the cluster that answer, each with models of its own."""
+    max_replicas: Positive | None = None
+    """Replicas that are added where more requests run and wait than one batch each, and removed again; by default
+    none."""
+
     connections: Positive = 256
     """Open connections; more are closed at once."""
     headers: Positive = 64
@@ -117,6 +125,14 @@ class ServeConfig(Config):
             raise ValueError("no_token and token_file contradict each other; leave one out")
         return self
 
+    @model_validator(mode="after")
+    def _replicas_on_a_cluster(self) -> Self:
+        if self.ray is None and (self.replicas > 1 or self.max_replicas is not None):
+            raise ValueError("replicas are processes on a Ray cluster: give its address with ray, or leave them out")
+        if self.max_replicas is not None and self.max_replicas < self.replicas:
+            raise ValueError(f"max_replicas is {self.max_replicas}, below replicas, which is {self.replicas}")
+        return self
+
     @property
     def tls(self) -> bool:
         return self.tls_cert is not None
@@ -128,6 +144,12 @@ class ServeConfig(Config):
             return ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+    @property
+    def address(self) -> str:
+        """Where clients on this machine reach it, once `port` is known."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
 
     def memory_bytes(self) -> int:
         """Bytes that the weights of all loaded models may take."""

@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from elman.errors import ConfigError, DataError
 from elman.files import make_folder, unlinked
@@ -53,12 +53,8 @@ def token_of(text: str, place: str = "a token") -> Token:
 
 def read_tokens(path: Path) -> Tokens:
     """The tokens of a file that nobody else can read, one per line; empty lines and lines with # are skipped."""
-    try:
-        descriptor = unlinked(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except OSError as error:
-        raise DataError(f"cannot read the tokens: {error.strerror}", file=path) from None
-    with open(descriptor, "rb") as file:
-        if os.name != "nt" and os.fstat(descriptor).st_mode & 0o077:
+    with _opened(path) as file:
+        if os.name != "nt" and os.fstat(file.fileno()).st_mode & 0o077:
             raise DataError("other users can read the tokens", file=path, remedy=f"chmod 600 {path}")
         text = file.read(LARGEST).decode("utf-8", "replace")
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1)]
@@ -66,6 +62,13 @@ def read_tokens(path: Path) -> Tokens:
     if not found:
         raise DataError("has no token", file=path, remedy="write one per line, or delete the file to get a new one")
     return Tokens(found)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return open(path, "rb", opener=lambda name, flags: unlinked(name, flags | getattr(os, "O_NONBLOCK", 0)))
+    except OSError as error:
+        raise DataError(f"cannot read the tokens: {error.strerror}", file=path) from None
 
 
 def write_token(path: Path, token: str) -> None:

@@ -53,6 +53,7 @@ class Tokenizer(ABC):
 
     def __init__(self, config: Any, library: hf.Tokenizer):
         self.config, self.library = config, deterministic(library)
+        self.most_tokens: int = getattr(config, "model_max_length", 0)  # 0: no limit
         self.vocabulary: dict[str, int] = library.get_vocab()
         self._texts = sorted(self.vocabulary, key=self.vocabulary.__getitem__)
         self.spellings = [self.spell(text) for text in self._texts]
@@ -107,9 +108,8 @@ class Tokenizer(ABC):
 
     def check_length(self, tokens: int) -> None:
         """Warns if a text, with its start token, is longer than an imported model has positions."""
-        most = getattr(self.config, "model_max_length", 0)
-        if 0 < most < tokens:
-            reason = f"a text is longer than the {most:,} positions of the imported model"
+        if 0 < self.most_tokens < tokens:
+            reason = f"a text is longer than the {self.most_tokens:,} positions of the imported model"
             warnings.warn(f"{reason}: it sees so many at most, unlike in transformers", stacklevel=2)
 
     def spell(self, token: str) -> bytes:

@@ -32,7 +32,7 @@ def stack(name: str) -> elman.Stack:
 
 @pytest.fixture
 def x() -> Tensor:
-    return torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(1))
+    return torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(1))
 
 
 def gradients(stack: elman.Stack, outputs: Tensor) -> tuple[Tensor, ...]:

@@ -204,6 +204,7 @@ def test_no_limit_can_be_switched_off():
     """Catches 0 for unlimited."""
     free = {"host", "port", "allowed_hosts", "behind_proxy", "tls_cert", "tls_key", "token_file", "no_token", "device"}
     free |= {"threads", "weights", "memory_mb", "log_level", "sessions", "state_key", "chat_template"}
+    free |= {"ray", "replicas", "max_replicas"}
     limits = ServeConfig.model_fields.keys() - free
     assert {"body_bytes", "request_seconds", "max_queue", "connections"} <= limits
     for name in limits:

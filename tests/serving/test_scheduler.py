@@ -16,6 +16,7 @@ from elman.serving.row_engines import rows_for
 from elman.serving.rows import TorchRows
 from elman.serving.scheduler import QueueFull, Scheduler
 from elman.serving.settings import ServeConfig
+from elman.serving.slot_rows import SlotRows
 from elman.tokenizers import train_tokenizer
 
 TEXT = "the cat sat on the mat and the dog sat on the log. " * 3
@@ -85,6 +86,11 @@ def server():
         one.scheduler.close()
 
 
+def slots(model):
+    """What runs on a GPU."""
+    return SlotRows(model, 4, block=1)
+
+
 def pieces(outputs):
     return [(output.token, output.log_prob, output.top) for output in outputs if isinstance(output, Piece | Scored)]
 
@@ -94,7 +100,7 @@ def text(outputs):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
-@pytest.mark.parametrize("rows", [TorchRows, None], ids=["torch", "chosen"])
+@pytest.mark.parametrize("rows", [TorchRows, None, slots], ids=["torch", "chosen", "slots"])
 def test_a_text_does_not_depend_on_its_company(server, pattern, rows):
     work = [("the cat", 1, 9), ("", 2, 20), ("a", 3, 1), (TEXT[:70], 4, 7), ("sat", 5, 15), ("the cat", 6, 12)]
     alone = server(pattern, rows, cache_bytes=0)
@@ -138,6 +144,35 @@ def test_texts_after_one_prompt_read_it_once(server):
     first = one.generation("the cat", forks=others)
     assert [pieces(outputs) for outputs in one.run(first, *others)] == expected
     assert [fork.cached for fork in others] == [len("the cat")] * 2
+
+
+WORK = [
+    {"prompt": TEXT[:150], "limit": 21, "top": 2},
+    {"prompt": TEXT[:150], "limit": 5, "temperature": 0.0, "keep": True},
+    {"prompt": "the cat", "limit": 40, "stop": ["a", "o"], "keep": True},
+    {"prompt": "the cat", "limit": 40, "stop": ["at", "og"], "seed": 3},
+    {"prompt": TEXT[:40], "limit": 0, "scored": True, "keep": True},
+    {"prompt": "on the log", "limit": 33, "scored": True, "top": 3, "stop_at_end": False, "keep": True},
+    {"prompt": "", "limit": 17, "repetition_penalty": 1.4, "top_p": 0.8, "keep": True},
+    {"prompt": TEXT[:64], "limit": 50, "seed": 7, "keep": True},
+]
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 2**26])
+def test_plans_of_several_steps_give_what_single_steps_give(server, cache_bytes):
+    """Scores, stop strings, ends, forks, snapshots and cached beginnings."""
+    found = []
+    for rows in (TorchRows, slots):
+        one = server(["lstm"], rows, cache_bytes=cache_bytes, max_rows=4)
+        others = [one.generation("the mat", stream=stream, limit=20) for stream in (1, 2)]
+        texts = [one.generation(**work) for work in WORK] + [one.generation("the mat", limit=20, forks=others), *others]
+        outputs = one.run(*texts)
+        rest = [one.generation("a", start=last.snapshot) for *_, last in outputs if last.snapshot]
+        assert len(rest) == 6
+        found.append([*outputs, *one.run(*rest)])
+    for ours, theirs in zip(*found, strict=True):
+        assert pieces(ours) == pieces(theirs)
+        assert (text(ours), ours[-1].reason) == (text(theirs), theirs[-1].reason)
 
 
 def test_texts_after_one_prompt_come_where_it_was_cached(server):

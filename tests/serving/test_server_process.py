@@ -18,6 +18,10 @@ from conftest import train
 from processes import run_elman, run_python, wait_for
 from served import SECRET
 
+from elman.errors import ElmanError
+from elman.serving.run import run_server
+from elman.serving.settings import ServeConfig
+
 
 @pytest.mark.slow
 def test_the_printed_command_works_and_the_end_is_orderly(start, runs):
@@ -216,6 +220,35 @@ def test_what_is_wrong_ends_in_one_sentence(runs, tmp_path):
     assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in text
 
 
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl to make certificates")
+def test_what_cannot_be_served_is_not_announced(runs, tmp_path, monkeypatch):
+    """Catches an address and a token that are printed before a file is found to be wrong."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("elman.serving.log.log_to_stderr", lambda level: None)
+    for name in ("one", "two"):
+        make = f"openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=h -keyout {name}.key -out {name}.pem"
+        subprocess.run(make.split(), check=True, capture_output=True)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("text")
+    (tmp_path / "template.yaml").write_text("user: 3\n")
+    wrong = [
+        ({"tls_cert": "one.pem", "tls_key": "two.key"}, "one.pem and two.key .* do not belong together"),
+        ({"tls_cert": "text", "tls_key": "one.key"}, "text and one.key .* one is no PEM file"),
+        ({"tls_cert": "none.pem", "tls_key": "one.key"}, "none.pem: cannot be read: No such file"),
+        ({"state_key": "text"}, "text: a key has 32 bytes or more, but this one has 4"),
+        ({"chat_template": "template.yaml"}, "template.yaml.user: input should be a valid string"),
+        ({"sessions": "text"}, "text: cannot be the folder of sessions"),
+        ({"token_file": "folder"}, "folder: cannot read the tokens: Is a directory"),
+        ({"device": "gpu"}, "device: 'gpu' is none of auto, cpu, cuda, mps"),
+        ({"ray": "127.0.0.1:1"}, "ray 127.0.0.1:1: no cluster answers there"),
+    ]
+    said = []
+    for settings, message in wrong:
+        with pytest.raises(ElmanError, match=message):
+            run_server((runs["classify"],), ServeConfig.make({"port": 0, **settings}), said.append)
+    assert said == []
+
+
 def test_a_missing_extra_is_named():
     code = (
         "import sys\n"
@@ -277,6 +310,23 @@ def test_hostile_connections_are_refused_and_the_server_goes_on(start, runs):
         assert server.raw(request.encode()).startswith(b"HTTP/1.1 401 "), path
     assert server.ask("GET", "/health")[0] == 200
     assert not [entry for entry in server.log if entry["level"] == "error"]
+
+
+@pytest.mark.slow
+def test_who_sends_too_much_reads_why(start, runs):
+    """And may go on. Catches a connection that is closed before all has come, whose answer is then lost on the way."""
+    server = start(runs["classify"], "--port", 0).ready()
+    head = b"Host: localhost:%d\r\nAuthorization: Bearer %s\r\n" % (server.port, server.token.encode())
+    post = b"POST /classify HTTP/1.1\r\n" + head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    found = server.raw(
+        post % 9_000_000 + b" " * 9_000_000 + b"GET /health HTTP/1.1\r\nConnection: close\r\n" + head + b"\r\n"
+    )
+    assert found.startswith(b"HTTP/1.1 413 ")
+    assert b"HTTP/1.1 200 OK" in found
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(post % 90_000_000)
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):  # which has an end
+            connection.sendall(b" " * 90_000_000)
 
 
 @pytest.mark.slow

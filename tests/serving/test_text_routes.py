@@ -275,7 +275,12 @@ def test_responses_continue_each_other_and_may_have_two_children(ask):
     assert child["usage"]["input_tokens_details"]["cached_tokens"] > 0
     assert ask.get(f"/v1/responses/{first['id']}").json() == first
     unknown = respond("a dog", "resp_none")
-    assert (unknown.status_code, error_of(unknown)["code"]) == (404, "session_not_found")
+    assert (unknown.status_code, error_of(unknown)["code"]) == (404, "response_not_found")
+    assert error_of(unknown)["param"] == "previous_response_id"
+    session = ask.post("/v1/sessions", {"prompt": "the cat"}).json()["id"]
+    for id in (session, f"resp_{session}"):  # which are no responses
+        assert ask.ask("DELETE", f"/v1/responses/{id}").status_code == 404
+    assert ask.get(f"/v1/sessions/{session}").status_code == 200
     forgotten = respond("the cat", store=False).json()["id"]
     assert ask.get(f"/v1/responses/{forgotten}").status_code == 404
     assert ask.ask("DELETE", f"/v1/responses/{first['id']}").json()["deleted"]

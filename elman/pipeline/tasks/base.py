@@ -298,6 +298,9 @@ class TaskPrediction(ABC):
         """Lines longer than the model has positions for: their number by what is long ("are"), and by positions."""
         return Counter()
 
+    counts: ClassVar[tuple[str, ...]] = ("long_lines",)
+    """Attributes that `pop_warnings` and `pop_notes` tell of, and that add up where processes share the lines."""
+
     def pop_warnings(self) -> list[str]:
         """Warnings about the lines predicted since the last call."""
         lines = self.long_lines.items()

@@ -26,6 +26,7 @@ from elman.serving.api.text_call import (
 )
 from elman.serving.api.text_service import TextService
 from elman.serving.errors import ApiError
+from elman.serving.sessions import NoSession
 from elman.serving.text_model import TextModel
 
 api = router()
@@ -87,16 +88,20 @@ async def read_response(id: str, server: Serving) -> Response:
 @api.delete("/v1/responses/{id}")
 async def delete_response(id: str, server: Serving) -> Response:
     service = TextService(server)
+    await _stored(service, id)
     with session_errors():
         await service.sessions.delete(service.owner, id.removeprefix(PREFIX))
     return JSONResponse({"id": id, "object": "response", "deleted": True})
 
 
 async def _stored(service: TextService, id: str) -> dict[str, Any]:
-    with session_errors():
+    try:
         session = await service.sessions.get(service.owner, id.removeprefix(PREFIX))
-    if not id.startswith(PREFIX) or session.digest:
-        raise ApiError(404, f"there is no response {id[:64]!r}", "previous_response_id", "response_not_found")
+        if not id.startswith(PREFIX) or session.digest:
+            raise NoSession
+    except NoSession:
+        message = f"there is no response {id[:64]!r}; it may have expired or been deleted"
+        raise ApiError(404, message, "previous_response_id", "response_not_found") from None
     return json.loads(session.state)
 
 

@@ -274,6 +274,8 @@ class Tag(ExampleTask):
         self.lines_split += 1
         return found
 
+    counts = ("long_lines", "lines_split")
+
     def pop_notes(self) -> list[str]:
         count, self.lines_split = self.lines_split, 0
         if not count:
