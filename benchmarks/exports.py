@@ -79,8 +79,8 @@ def agreement_of(name: str) -> dict[str, Any]:
     with torch.inference_mode():
         for token in [0, *(number * 37 % 256 + 1 for number in range(STEPS))]:
             logits = library.step(token) if token else logits  # the start token was read already
-            right, state = model.step(torch.tensor([token]), state)
-            pair = torch.from_numpy(logits).double(), right[0].double()
+            expected, state = model.step(torch.tensor([token]), state)
+            pair = torch.from_numpy(logits).double(), expected[0].double()
             worst = max(worst, float((pair[0].log_softmax(-1) - pair[1].log_softmax(-1)).abs().max()))
     library.close()
     return {"equal tokens": found, "of tokens": TEXT, "log-probabilities": worst}

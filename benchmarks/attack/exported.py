@@ -14,7 +14,10 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks.attack.campaign import Campaign, parser
@@ -115,14 +118,20 @@ int main(int, char** words) {
 def models() -> dict[str, tuple[StepModel, Tokenizer]]:
     """Of each task, with each scheme of tokens."""
     torch.manual_seed(0)
-    kinds = {"bpe": {"type": "bpe", "vocab_size": 300}, "nfc": {"type": "character", "normalize": "nfc"}}
+    kinds: dict[str, dict[str, Any]] = {
+        "bpe": {"type": "bpe", "vocab_size": 300},
+        "nfc": {"type": "character", "normalize": "nfc"},
+    }
     kinds |= {"word": {"type": "word", "lowercase": True, "split": "punctuation"}}
     bpe, nfc, word = (train_tokenizer(kinds[name], LINES) for name in ("bpe", "nfc", "word"))
     attention = {"attention": {"context": 5, "num_heads": 2, "positions": "rotary"}}
     stack = StackConfig.make({"hidden_size": 8, "pattern": ["lstm", attention, {"experts": {"num_experts": 2}}]})
     learned = StackConfig.make({"hidden_size": 8, "pattern": ["gru"], "positions": "learned", "max_positions": 6})
     ngram = NGram(NGram.Config(order=3), word.vocab_size)
-    ngram.fit([[0, *word.encode(line).tolist(), 0] for line in LINES])
+    documents = [[*word.encode(line).tolist(), 0] for line in LINES]
+    starts = np.cumsum([0, *map(len, documents)])[:-1]
+    store: Any = SimpleNamespace(tokens=np.concatenate(documents).astype(np.int32), starts=starts)
+    list(ngram.fit(store))
     config = ClassifierConfig.make({"hidden_size": 8, "pattern": ["gru"], "pooling": "attention"})
     reader = ReaderStep(Classifier(config, word.vocab_size, 3)).eval()
     with torch.no_grad():

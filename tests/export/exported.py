@@ -3,7 +3,9 @@
 import tempfile
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import torch
 
 from elman.compiler.cpu.standalone import StepModel
@@ -60,7 +62,9 @@ def classifier(pooling: str = "last", *pattern: str):
 
 def fitted_ngram():
     model = NGram(NGram.Config(order=3), tokenizer("word").vocab_size)
-    model.fit([[0, *tokenizer("word").encode(line).tolist(), 0] for line in LINES])
+    documents = [[*tokenizer("word").encode(line).tolist(), 0] for line in LINES]
+    starts = np.cumsum([0, *map(len, documents)])[:-1]
+    list(model.fit(SimpleNamespace(tokens=np.concatenate(documents).astype(np.int32), starts=starts)))
     return model.eval()
 
 

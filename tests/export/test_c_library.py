@@ -1,6 +1,6 @@
 """An exported C library computes what the model computes: steps, generated text, readings, states.
 
-Seen to fail: with a state that was not restored, a random stream of another number, a stop string found too late, a
+Seen to fail: with a state that was not restored, or a window that was saved from its beginning, a random stream of another number, a stop string found too late, a
 separator before the first word, an initial state of zeros where pooling begins at minus infinity.
 """
 
@@ -65,12 +65,19 @@ def test_a_stack_of_all_causal_layers_steps_as_in_torch_and_compiles_without_a_w
     exported = build(f"all-{compiler}", StepModel(model), "character", flags=STRICT, compiler=compiler)
     tokens = [7 * number % model.vocab_size for number in range(40)]
     torch.testing.assert_close(steps_along(exported, tokens), logits_along(model, tokens), rtol=1e-4, atol=1e-5)
+    state = exported.save()  # its sliding windows have moved
+    right = [exported.step(token) for token in tokens[:9]]
+    exported.reset()
+    exported.restore(state)
+    assert np.array_equal([exported.step(token) for token in tokens[:9]], right)
 
 
 def test_an_ngram_model_steps_as_in_torch():
     exported = build("ngram", StepModel(fitted_ngram()), "word", flags=STRICT)
     tokens = [*tokenizer("word").encode("the cat ran on the mat. the").tolist(), 0, 5, 3]
-    torch.testing.assert_close(steps_along(exported, tokens), logits_along(fitted_ngram(), tokens))
+    right = logits_along(fitted_ngram(), tokens)
+    assert len({round(float(one.max()), 3) for one in right}) > 5  # what follows depends on what came before
+    torch.testing.assert_close(steps_along(exported, tokens), right)
 
 
 def test_eight_bits_are_those_of_the_native_engine():
