@@ -129,7 +129,7 @@ def models() -> dict[str, tuple[StepModel, Tokenizer]]:
     learned = StackConfig.make({"hidden_size": 8, "pattern": ["gru"], "positions": "learned", "max_positions": 6})
     ngram = NGram(NGram.Config(order=3), word.vocab_size)
     documents = [[*word.encode(line).tolist(), 0] for line in LINES]
-    starts = np.cumsum([0, *map(len, documents)])[:-1]
+    starts = np.cumsum([0, *map(len, documents)])
     store: Any = SimpleNamespace(tokens=np.concatenate(documents).astype(np.int32), starts=starts)
     list(ngram.fit(store))
     config = ClassifierConfig.make({"hidden_size": 8, "pattern": ["gru"], "pooling": "attention"})

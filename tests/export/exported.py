@@ -63,7 +63,7 @@ def classifier(pooling: str = "last", *pattern: str):
 def fitted_ngram():
     model = NGram(NGram.Config(order=3), tokenizer("word").vocab_size)
     documents = [[*tokenizer("word").encode(line).tolist(), 0] for line in LINES]
-    starts = np.cumsum([0, *map(len, documents)])[:-1]
+    starts = np.cumsum([0, *map(len, documents)])
     list(model.fit(SimpleNamespace(tokens=np.concatenate(documents).astype(np.int32), starts=starts)))
     return model.eval()
 
