@@ -1,8 +1,8 @@
 """An exported C library computes what the model computes: steps, generated text, readings, states.
 
 Seen to fail: with a state that was not restored, or a window that was saved from its beginning, a random stream of
-another number, a seed cut to 32 bits, a stop string found too late, a separator before the first word, a prompt that the
-text did not follow, and with checksums that nobody looked at.
+another number, a seed cut to 32 bits, a stop string found too late, a separator before the first word, a prompt that
+the text did not follow, and with checksums that nobody looked at.
 """
 
 import shutil

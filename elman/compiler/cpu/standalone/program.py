@@ -73,7 +73,9 @@ def standalone(given: StepModel, weights: str, text: bytes, separated: bool) -> 
     logits = torch.zeros(lowered.output.numel()) if start is None else start.detach().float().flatten()
     sections = [_joined(arrays), _bytes([logits, *state]), text, "".join(f"{name}\0" for name in given.labels).encode()]
     header, layout = _header(lowered, arrays, given, separated, len(sections[1]))
-    return Program(header, _blob(layout, sections), any(weight.format == "int8" for weight in lowered.weights))
+    return Program(
+        header, _blob(layout, sections), any(weight.format in ("int8", "rows") for weight in lowered.weights)
+    )
 
 
 def _header(

@@ -85,6 +85,18 @@ void gather_rows(const T* table, int64_t rows, int64_t size, const int64_t* indi
     }
 }
 
+// The same of a table in 8 bits: each row of whole numbers is followed by its scale (matmul.py).
+inline void gather_rounded(
+    const void* table, int64_t rows, int64_t size, const int64_t* indices, int64_t count, float* __restrict y) {
+    const int64_t padded = (size + 3) / 4 * 4;
+    for (int64_t n = 0; n < count; ++n) {
+        const int8_t* row = (const int8_t*)table + clamp_index(indices[n], rows) * (padded + 4);
+        float scale;
+        std::memcpy(&scale, row + padded, sizeof(scale));
+        for (int64_t k = 0; k < size; ++k) y[n * size + k] = scale * row[k];
+    }
+}
+
 // torch.gather along the last axis: for each of `rows` vectors, the elements at its own `count` indices.
 template <class T>
 void gather(const T* x, int64_t rows, int64_t size, const int64_t* indices, int64_t count, T* y) {
