@@ -33,7 +33,7 @@ def test_texts_have_the_tokens_of_the_library(scheme):
     dice, tokenizer = random.Random(1), campaign.trained(scheme)
     compiled = campaign.Compiled(tokenizer, "-O0")
     texts = [one if isinstance(one, bytes) else one.encode() for one in EDGES]
-    texts += [campaign.random_text(dice) for _ in range(3000)]
+    texts += [campaign.random_text(dice) for _ in range(1500)]
     assert [*campaign.differences(tokenizer, compiled, texts)] == []
     assert [*campaign.decoding_differences(tokenizer, compiled, 300, dice)] == []
 

@@ -110,16 +110,6 @@ def test_a_program_writes_the_text_of_the_run(language_run, tmp_path):
     assert (found.returncode, found.stderr.count(b"out of its range")) == (1, 1)
 
 
-def test_a_number_is_that_of_the_run(numbers_run, tmp_path):
-    notes = export_run(numbers_run, tmp_path / "out", "c")
-    assert any("results of 41 texts differ by" in note for note in notes)
-    subprocess.run(["make", "OPTIMIZE=-O1"], cwd=tmp_path / "out", check=True, capture_output=True)
-    text = "very very good"
-    found = subprocess.run(["./example", text], cwd=tmp_path / "out", capture_output=True, text=True, check=True)
-    right = elman.load(numbers_run, "cpu").predict(text)["number"]
-    assert float(found.stdout.split("\t")[1]) == pytest.approx(right, abs=1e-5)
-
-
 def test_what_does_not_agree_is_not_written(language_run, tmp_path, monkeypatch, capsys):
     own = c.standalone
 
