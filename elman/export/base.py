@@ -30,8 +30,8 @@ def write_folder(export: Export, target: Path) -> list[str]:
         for name, data in export.contents.items():
             files.write_file(Path(beside, name), data)
         files.sync_folder(Path(beside))
-        notes = export.notes + (export.check(Path(beside)) if export.check else [])
-    return [note.format(folder=target) for note in notes]
+        checked = export.check(Path(beside)) if export.check else []
+    return [*(note.format(folder=target) for note in export.notes), *checked]
 
 
 def json_bytes(content: dict[str, Any]) -> bytes:

@@ -29,7 +29,8 @@ def library_files(
     """Its files by name."""
     encoding, text = encoder(tokenizer), section(tokenizer, opening)
     try:
-        program = standalone(given, weights, text, separated=bool(tokenizer.separator))
+        code = " ".join(encoding.parts) + encoding.unicode
+        program = standalone(given, weights, text, code, separated=bool(tokenizer.separator))
     except CannotCompile as problem:
         raise ConfigError(f"the model has no C library: {problem}") from None
     if weights == "int8" and not program.quantized:

@@ -64,22 +64,24 @@ class Program(NamedTuple):
     quantized: bool  # whether a matrix is in int8
 
 
-def standalone(given: StepModel, weights: str, text: bytes, separated: bool) -> Program:
-    """A model's step as a program; `text` is the tokenizer's section, whose decoded tokens may be `separated`."""
+def standalone(given: StepModel, weights: str, text: bytes, encoding: str, separated: bool) -> Program:
+    """A model's step as a program. `text` is the tokenizer's section, `encoding` the code for it: a blob for another one
+    is another model. Decoded tokens may be `separated` by spaces."""
     model, start = given.model, given.start
     lowered, parameters = lower_step(model, weights)
     arrays = weight_arrays(lowered, parameters)
     state = [part.detach().contiguous() for part in leaves(model.initial_state(1))]
     logits = torch.zeros(lowered.output.numel()) if start is None else start.detach().float().flatten()
-    sections = [_joined(arrays), _bytes([logits, *state]), text, "".join(f"{name}\0" for name in given.labels).encode()]
-    header, layout = _header(lowered, arrays, given, separated, len(sections[1]))
+    labels = "".join(f"{name}\0" for name in given.labels).encode()
+    sections = [_joined(arrays), _bytes([logits, *state]), text, labels]
+    header, layout = _header(lowered, arrays, given, encoding, separated, len(sections[1]))
     return Program(
         header, _blob(layout, sections), any(weight.format in ("int8", "rows") for weight in lowered.weights)
     )
 
 
 def _header(
-    lowered: LoweredStep, arrays: list[Tensor], given: StepModel, separated: bool, state_bytes: int
+    lowered: LoweredStep, arrays: list[Tensor], given: StepModel, encoding: str, separated: bool, state_bytes: int
 ) -> tuple[str, int]:
     places = [0]
     for array in arrays:
@@ -99,8 +101,8 @@ def _header(
         "parts": len(lowered.state),
         "state": ", ".join(_part(lowered, number) for number in range(len(lowered.state))) or "{}",
     }
-    layout = hashlib.sha256((HEAD.format(layout=0, **facts) + lowered.source).encode()).digest()[:8]
-    number = int.from_bytes(layout, "little")
+    code = HEAD.format(layout=0, **facts) + lowered.source + encoding
+    number = int.from_bytes(hashlib.sha256(code.encode()).digest()[:8], "little")
     return HEAD.format(layout=number, **facts) + lowered.source, number
 
 
