@@ -65,8 +65,8 @@ class Program(NamedTuple):
 
 
 def standalone(given: StepModel, weights: str, text: bytes, encoding: str, separated: bool) -> Program:
-    """A model's step as a program. `text` is the tokenizer's section, `encoding` the code for it: a blob for another one
-    is another model. Decoded tokens may be `separated` by spaces."""
+    """A model's step as a program. `text` is the tokenizer's section, `encoding` the code for it: a blob for another
+    one is another model. Decoded tokens may be `separated` by spaces."""
     model, start = given.model, given.start
     lowered, parameters = lower_step(model, weights)
     arrays = weight_arrays(lowered, parameters)
