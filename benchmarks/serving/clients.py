@@ -50,18 +50,18 @@ def openai_python(address: str, model: str) -> None:
     """Whole texts and streams, logprobs, n, stop, chat, responses, errors."""
     client = openai.OpenAI(base_url=f"{address}/v1", api_key=TOKEN, max_retries=0)
     settings: dict[str, Any] = {"model": model, "prompt": "the cat", "max_tokens": 12, "seed": 1}
-    whole = client.completions.create(**settings, n=2, logprobs=3)
+    whole: Any = client.completions.create(**settings, n=2, logprobs=3)
     first, second = whole.choices
     assert first.text != second.text
     assert first.logprobs is not None
-    assert len(first.logprobs.tokens or []) == whole.usage.completion_tokens // 2  # type: ignore[union-attr]
+    assert len(first.logprobs.tokens or []) == whole.usage.completion_tokens // 2
     assert "".join(part.choices[0].text for part in client.completions.create(**settings, stream=True)) == first.text
     stop = first.text[4:6]
     assert client.completions.create(**settings, stop=[stop]).choices[0].text == first.text.partition(stop)[0]
     messages: Any = [{"role": "user", "content": "the cat"}]
-    chat = {"model": model, "messages": messages, "max_tokens": 8, "seed": 1}
-    answer = client.chat.completions.create(**chat, logprobs=True, top_logprobs=2)
-    assert len(answer.choices[0].logprobs.content) > 0  # type: ignore
+    chat: Any = {"model": model, "messages": messages, "max_tokens": 8, "seed": 1}
+    answer: Any = client.chat.completions.create(**chat, logprobs=True, top_logprobs=2)
+    assert len(answer.choices[0].logprobs.content) > 0
     parts = [*client.chat.completions.create(**chat, stream=True, stream_options={"include_usage": True})]
     text = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
     assert text == answer.choices[0].message.content
@@ -72,7 +72,7 @@ def openai_python(address: str, model: str) -> None:
     with client.responses.stream(model=model, input="the cat", max_output_tokens=8) as events:
         *_, last = events
         assert last.type in ("response.completed", "response.incomplete")
-    wrong = {openai.BadRequestError: {"n": 99}, openai.NotFoundError: {"model": "other"}}
+    wrong: dict[Any, dict[str, Any]] = {openai.BadRequestError: {"n": 99}, openai.NotFoundError: {"model": "other"}}
     for kind, fields in wrong.items():
         try:
             client.completions.create(**settings | fields)
@@ -113,8 +113,8 @@ def langchain(address: str, model: str) -> None:
     from langchain_openai import ChatOpenAI, OpenAI
 
     settings: Any = {"base_url": f"{address}/v1", "api_key": TOKEN, "model": model, "max_tokens": 8, "seed": 1}
-    chain = ChatPromptTemplate([("system", "you are {who}"), ("user", "{text}")])
-    chain = chain | ChatOpenAI(**settings, temperature=0) | StrOutputParser()
+    prompt: Any = ChatPromptTemplate([("system", "you are {who}"), ("user", "{text}")])
+    chain = prompt | ChatOpenAI(**settings, temperature=0) | StrOutputParser()
     given = {"who": "a cat", "text": "the cat"}
     answer = chain.invoke(given)
     assert "".join(chain.stream(given)) == answer

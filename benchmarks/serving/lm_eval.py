@@ -42,7 +42,9 @@ def pairs_of(model: Any, count: int) -> list[Pair]:
         tokens = [token for token in text.tokens if token != model.tokenizer.eos_id]
         tokens += [] if greedy and tokens else [draw.randrange(2, model.tokenizer.vocab_size)]
         cut = draw.randrange(len(tokens))
-        found.append(([model.tokenizer.start_id, *model.tokenizer.encode(begin), *tokens[:cut]], tokens[cut:]))
+        found.append(
+            ([model.tokenizer.start_id, *map(int, model.tokenizer.encode(begin)), *tokens[:cut]], tokens[cut:])
+        )
     return found
 
 

@@ -1,75 +1,78 @@
-"""A load of concurrent streams of completions over HTTP, and what they measure. Bare sockets: the client shares the
-processor with the server, so it does as little as possible."""
+"""A load of concurrent streams of completions over HTTP, and what they measure. The client is compiled (load.cpp): it
+shares the processor with the server, so it does as little as possible."""
 
-import asyncio
+import ctypes
 import json
 import random
-import time
-from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from elman.compiler.cpu import build
 
 WORDS = [f"w{number}" for number in range(9000)]
+REQUESTS = 60_000
+RAMP = 0.3  # seconds within which all streams begin
 
 
-@dataclass
-class Stream:
-    """One client, which sends its next request when it has the answer to the last."""
+class Requests(NamedTuple):
+    """Requests without headers, and the tokens that each asks for."""
 
-    first: list[float] = field(default_factory=list)  # seconds to the first token of each request
-    tokens: int = 0
-    requests: int = 0
+    bodies: list[bytes]
+    lengths: list[int]
 
 
-def prompt(draw: random.Random) -> str:
-    return " ".join(draw.choices(WORDS, k=draw.randint(4, 16)))
+class Measured(NamedTuple):
+    figures: dict[str, float]
+    texts: dict[int, int]  # hashes of the texts, by the numbers of their requests
 
 
-async def one_request(port: int, model: str, stream: Stream, draw: random.Random, lengths: tuple[int, int]) -> None:
-    """Reads events as they come; each `data:` line is a token."""
-    body = {
-        "model": model,
-        "prompt": prompt(draw),
-        "max_tokens": draw.randint(*lengths),
-        "ignore_eos": True,
-        "seed": draw.randrange(2**30),
-        "stream": True,
-    }
-    data = json.dumps(body).encode()
+@cache
+def requests(model: str, shortest: int, longest: int) -> Requests:
+    """Prompts of 4 to 16 words, each with a seed of its own."""
+    draw = random.Random(0)
+    bodies, lengths = [], []
+    for _ in range(REQUESTS):
+        lengths.append(draw.randint(shortest, longest))
+        body = {
+            "model": model,
+            "prompt": " ".join(draw.choices(WORDS, k=draw.randint(4, 16))),
+            "max_tokens": lengths[-1],
+            "ignore_eos": True,
+            "seed": draw.randrange(2**30),
+            "stream": True,
+        }
+        bodies.append(json.dumps(body).encode())
+    return Requests(bodies, lengths)
+
+
+def run_load(port: int, made: Requests, streams: int, seconds: float) -> Measured:
+    """Tokens per second of all streams, and the time to the first token. Every answer is checked."""
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    began, before = time.perf_counter(), stream.tokens
-    writer.write(f"{head}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data)
-    answer = b""
-    while part := await reader.read(2**16):
-        answer = answer or part
-        count = part.count(b"data: {")
-        if count and stream.tokens == before:
-            stream.first.append(time.perf_counter() - began)
-        stream.tokens += count
-    writer.close()
-    got = stream.tokens - before - 1  # the last event has the reason of the end
-    if got != body["max_tokens"]:
-        raise SystemExit(f"{got} tokens instead of {body['max_tokens']}: {answer[:500]!r}")
-    stream.tokens -= 1
-    stream.requests += 1
+    sent = [f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in made.bodies]
+    sizes, expected = (np.array(values, np.int64) for values in (list(map(len, sent)), made.lengths))
+    first, whole, results = np.zeros(len(sent)), np.zeros(len(sent)), np.zeros(4)
+    hashes, problem = np.zeros(len(sent), np.uint64), ctypes.create_string_buffer(1024)
 
+    def at(array: Any) -> ctypes.c_void_p:
+        return ctypes.c_void_p(array.ctypes.data)
 
-async def run_load(port: int, model: str, streams: int, seconds: float, lengths: tuple[int, int]) -> dict[str, float]:
-    """Tokens per second of all streams, and the time to the first token."""
-    clients = [Stream() for _ in range(streams)]
-    began = time.perf_counter()
-
-    async def client(number: int) -> None:
-        draw = random.Random(number)
-        while time.perf_counter() - began < seconds:
-            await one_request(port, model, clients[number], draw, lengths)
-
-    await asyncio.gather(*(client(number) for number in range(streams)))
-    elapsed = time.perf_counter() - began
-    first = sorted(value for one in clients for value in one.first)
-    return {
-        "tokens_per_second": sum(one.tokens for one in clients) / elapsed,
-        "first_token_ms": 1e3 * first[len(first) // 2],
-        "first_token_p99_ms": 1e3 * first[min(len(first) - 1, int(0.99 * len(first)))],
-        "requests": sum(one.requests for one in clients),
+    numbers = ctypes.c_int64(port), ctypes.c_int64(streams), ctypes.c_double(RAMP), ctypes.c_double(seconds)
+    given = (ctypes.c_char_p * len(sent))(*sent), at(sizes), at(expected), ctypes.c_int64(len(sent))
+    found = *map(at, (first, whole, hashes, results)), problem
+    source = (Path(__file__).parent / "load.cpp").read_text()
+    if build.library(source, "scalar_math.h").run_load(*numbers, *given, *found):
+        raise SystemExit(problem.value.decode(errors="replace"))
+    answered = np.flatnonzero(whole)
+    tokens, count, elapsed, busy = results.tolist()
+    figures = {
+        "tokens_per_second": tokens / elapsed,
+        "first_token_ms": 1e3 * float(np.quantile(first[answered], 0.5)),
+        "first_token_p99_ms": 1e3 * float(np.quantile(first[answered], 0.99)),
+        "requests": count,
         "seconds": elapsed,
+        "client_us_per_token": 1e6 * busy / tokens,
     }
+    return Measured(figures, {int(number): int(hashes[number]) for number in answered})

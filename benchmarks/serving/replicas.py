@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,8 +37,8 @@ LOST = (openai.APIConnectionError, openai.InternalServerError, httpx.HTTPError)
 
 @contextmanager
 def cluster_server(run: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
-    """A server with two replicas: its process, address and token."""
-    command = [sys.executable, "-m", "elman", "serve", str(run), "--ray", "local", "--replicas", "2", "--threads", "1"]
+    """A server with replicas: its process, address and token."""
+    command = [sys.executable, "-m", "elman", "serve", str(run), "--ray", "local", "--threads", "1"]
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen([*command, "--port", "0", *words], stdout=subprocess.PIPE, stderr=log, text=True) as process,
@@ -62,7 +62,8 @@ def cluster_server(run: Path, *words: str) -> Iterator[tuple[subprocess.Popen[st
 
 def replicas_of(process: int) -> list[int]:
     """Processes below this one that are replicas."""
-    parents, titles = dict[int, int](), dict[int, str]()
+    parents: dict[int, int] = {}
+    titles: dict[int, str] = {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(place.name)] = int((place / "stat").read_text().rpartition(")")[2].split()[1])
@@ -109,12 +110,15 @@ class Clients:
         return self.client.post(f"/sessions/{id}/fork", cast_to=httpx.Response).json()["id"]
 
 
-def disturbed(run: Path, requests: int, streams: int) -> dict[str, Any]:
-    """Kills a replica when a third has been answered; counts what was lost, and what differs."""
+def disturbed(
+    run: Path, requests: int, streams: int, check: Callable[[str, str], None] = lambda address, token: None
+) -> dict[str, Any]:
+    """Kills a replica when a third has been answered; counts what was lost, and what differs. `check` comes first."""
     model = elman.load(run, "cpu")
     prompts = [("the cat sat", seed) for seed in range(requests)]
     expected = [model.generate(text, max_tokens=TOKENS, seed=seed) for text, seed in prompts]
-    with cluster_server(run) as (process, address, token):
+    with cluster_server(run, "--replicas", "2") as (process, address, token):
+        check(address, token)
         clients = Clients(openai.OpenAI(base_url=f"{address}/v1", api_key=token, max_retries=0, timeout=120))
         session, found, begun = clients.session(), dict[int, str](), time.monotonic()
         other = clients.fork(session)
@@ -156,14 +160,40 @@ def disturbed(run: Path, requests: int, streams: int) -> dict[str, Any]:
     }
 
 
+def grown(run: Path, streams: int) -> dict[str, Any]:
+    """Replicas under a load that is too much for one, which answers one request at a time."""
+    words = ["--replicas", "1", "--max-replicas", "2", "--max-batch", "1"]
+    with cluster_server(run, *words) as (process, address, token):
+        clients = Clients(openai.OpenAI(base_url=f"{address}/v1", api_key=token, max_retries=10, timeout=120))
+        begun, ended = time.monotonic(), threading.Event()
+
+        def ask(seed: int) -> None:
+            while not ended.is_set():
+                clients.complete(prompt="the cat", seed=seed)
+
+        before = len(replicas_of(process.pid))
+        with ThreadPoolExecutor(streams) as pool:
+            answers = [pool.submit(ask, number) for number in range(streams)]
+            while len(replicas_of(process.pid)) < 2 and time.monotonic() - begun < ENDING:
+                time.sleep(PAUSE)
+            seconds = time.monotonic() - begun
+            ended.set()
+            for answer in answers:
+                answer.result()
+        after = len(replicas_of(process.pid))
+        clients.client.close()
+    return {"before": before, "after": after, "streams at a time": streams, "seconds": round(seconds, 1)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--streams", type=int, default=16)
     options = parser.parse_args()
-    results = {"ray": version("ray"), "openai": version("openai")}
-    results |= disturbed(options.run, options.requests, options.streams)
+    results: dict[str, Any] = {"ray": version("ray"), "openai": version("openai")}
+    results["one of two is killed"] = disturbed(options.run, options.requests, options.streams)
+    results["more load than one replica takes"] = grown(options.run, options.streams)
     print(results)
     print(write("replicas", results))
 

@@ -37,8 +37,9 @@ class Serve:
             if kind is bool:
                 option = typer.Option(False, f"--{name.replace('_', '-')}", help=field.description)
             else:
+                text = field.description or ""
                 default = "none" if field.default in (None, []) else str(field.default)
-                option = options.option(help=field.description or "", default=default)
+                option = typer.Option(None, help=text, show_default="default" not in text and default)
             parameters.append(options.keyword(name, kind if kind is bool else kind | None, option))
         parameters.append(options.keyword("module", list[Path] | None, options.MODULE))
         return Signature(parameters)

@@ -34,6 +34,19 @@ class Detokenizer:
             return self.close("end")
         return self._release(self.decoder.flush() + "\n")  # a flushed decoder starts a new text
 
+    def push_all(self, tokens: Sequence[int]) -> list[str]:
+        """The new text with each token, up to where the text ends."""
+        if self.config.stop or self.skip or self.eos_id in tokens:
+            texts = []
+            for token in tokens:
+                texts.append(self.push(token))
+                if self.finished:
+                    break
+            return texts
+        self.length += len(tokens)
+        self.check_length(self.length)
+        return [*map(self.decoder.push, tokens)]
+
     def close(self, reason: Reason = "length") -> str:
         """The rest of the text, once no token can follow."""
         text = self._release(self.decoder.flush())

@@ -7,9 +7,11 @@ import numpy as np
 
 from elman.generation.detokenize import Detokenizer
 from elman.generation.sampling import GenerationConfig, random_stream
-from elman.serving.rows import Draw, Rule
+from elman.serving.rows import Plan, Rule
 from elman.shapes import State
 
+EVERY = 64  # tokens of a prompt between two states that are worth keeping
+CHUNK = 64  # tokens that are drawn at most before others have a turn
 TAIL = 64  # latest tokens that a snapshot keeps: they decide spaces and repetition penalties of what follows
 Reason = Literal["stop", "length"]  # as OpenAI calls them: the end of the text or a stop string, or enough tokens
 
@@ -90,15 +92,14 @@ class Generation:
         self.read = 0  # known tokens that the state has read
         self.cached = 0  # of these, how many came with a cached state
         self.generated: list[int] = []
+        self.outputs: list[Output] = []  # not delivered yet
+        self.delivered = 0.0  # when some were delivered last
+        self._random_numbers = np.empty(0)  # of the next tokens
         self.detokenizer: Detokenizer | None = None
 
     @property
     def unread(self) -> int:
         return len(self.known) - self.read
-
-    @property
-    def wants_logits(self) -> bool:
-        return self.scored or (self.unread == 1 and self.limit > 0)
 
     @property
     def position(self) -> int:
@@ -115,29 +116,50 @@ class Generation:
         return [*self.prompt[-TAIL:], *self.generated][-TAIL:]
 
     def rule(self) -> Rule:
-        return Rule(self.config, self.excluded, self.prompt[-self.config.repetition_window :])
+        known = self.prompt[-self.config.repetition_window :]
+        return Rule(self.config, self.excluded, known, self.tokenizer.eos_id, self.tokenizer.start_id)
 
-    def draw(self) -> Draw:
-        """How the next token is drawn; takes its random number."""
-        return Draw(self.row, float(self.random.random()) if self.config.temperature else 0.0, self.top)
+    @property
+    def is_exact(self) -> bool:
+        """Whether the state after the text is wanted, though only the text tells where it stops: then no token is
+        drawn beyond."""
+        return self.keep and bool(self.config.stop)
 
-    def uniforms(self, most: int) -> np.ndarray:
-        """The random numbers of the next tokens, as many as can be drawn without looking at them."""
-        if self.keep and self.config.stop:
-            most = min(most, 1)  # the state is wanted as it is at a stop string
+    def plan(self, first: int) -> Plan:
+        """What to do next: to read the prompt up to where its state may be wanted, or to draw tokens. Of a text without
+        any, `first` are drawn before it is looked at."""
+        start, last = self.read, len(self.known) - 1
+        if start < last:
+            end = min((start // EVERY + 1) * EVERY, last)
+            targets = self.known[start + 1 : end + 1] if self.scored else ()
+            return Plan(self.row, self._inputs(self.known[start:end]), targets, top=self.top)
+        known = self.known[last:] if self.unread else self.generated[-1:]
+        uniforms = self._uniforms(1 if self.is_exact else CHUNK if self.generated else first)
+        return Plan(self.row, self._inputs(known), (), uniforms, self.top, self.config.stop_at_end)
+
+    def _inputs(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens as the model reads them: the start of a text after the end of one."""
+        end, start = self.tokenizer.eos_id, self.tokenizer.start_id
+        return [start if token == end else token for token in tokens]
+
+    def _uniforms(self, most: int) -> np.ndarray:
+        """A random number for each token that is drawn next."""
         count = min(most, self.limit - len(self.generated))
-        return self.random.random(count) if self.config.temperature else np.zeros(count)
+        if self.config.temperature == 0:
+            return np.zeros(count)
+        if len(self._random_numbers) < count:
+            more = self.random.random(max(count - len(self._random_numbers), 1))
+            self._random_numbers = np.concatenate([self._random_numbers, more])
+        return self._random_numbers[:count]
 
-    def score_next(self) -> Draw:
-        """The known token after those that were read, to be scored."""
-        return Draw(self.row, top=self.top, token=self.known[self.read])
-
-    def push(self, token: int) -> str:
-        """Notes a drawn token; returns the text that has become certain."""
+    def push(self, tokens: Sequence[int]) -> list[str]:
+        """Notes drawn tokens, up to where the text ends; returns the text that has become certain with each."""
         if self.detokenizer is None:
             self.detokenizer = Detokenizer(self.tokenizer, self.prompt[-TAIL:], self.config)
-        self.generated.append(token)
-        return self.detokenizer.push(token)
+        texts = self.detokenizer.push_all(tokens)
+        self.generated += tokens[: len(texts)]
+        self._random_numbers = self._random_numbers[len(texts) :]
+        return texts
 
     @property
     def finished(self) -> Reason | None:

@@ -1,6 +1,7 @@
 """Times of texts for the metrics: in the queue, to the first token, between tokens, to the end."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -19,21 +20,24 @@ class Measured:
         self.metrics, self.model = metrics, model
         self.begun = time.monotonic()
         self.last: dict[Generation, float] = {}
-        for text in texts:
-            metrics.prompt_tokens.labels(model).inc(len(text.generation.known))
+        metrics.prompt_tokens.labels(model).inc(sum(len(text.generation.known) for text in texts))
 
     def note(self, batch: Sequence[tuple[Generation, Output]]) -> None:
-        now, metrics, drawn = time.monotonic(), self.metrics, 0
+        """Tokens that came together took equally long, each its share of the time since those before."""
+        now, metrics, drawn = time.monotonic(), self.metrics, Counter[Generation]()
         for generation, output in batch:
-            if isinstance(output, Finished):
+            if isinstance(output, Piece):
+                drawn[generation] += 1
+            elif isinstance(output, Finished):
                 metrics.success.labels(self.model, output.reason).inc()
                 metrics.latency.labels(self.model).observe(now - self.begun)
-            elif isinstance(output, Piece | Scored) and generation not in self.last:
+        for generation in dict.fromkeys(
+            generation for generation, output in batch if isinstance(output, Piece | Scored)
+        ):
+            if generation not in self.last:
                 metrics.queue.labels(self.model).observe(max(generation.entered - self.begun, 0))
                 metrics.first_token.labels(self.model).observe(now - self.begun)
-            elif isinstance(output, Piece) and now > self.last[generation]:
-                metrics.inter_token.labels(self.model).observe(now - self.last[generation])
-            if isinstance(output, Piece):
-                drawn += 1
+            elif drawn[generation]:
+                metrics.inter_token.labels(self.model).observe((now - self.last[generation]) / drawn[generation])
             self.last[generation] = now
-        metrics.generation_tokens.labels(self.model).inc(drawn)
+        metrics.generation_tokens.labels(self.model).inc(drawn.total())

@@ -33,6 +33,8 @@ class Metrics:
 
     def __init__(self, loads: Loads = lambda: ()):
         self.registry = CollectorRegistry()
+        self.replica = ""
+        """Its name, a label of all figures, where several replicas answer at one address."""
         self.registry.register(LoadCollector(loads))
 
         def count(name: str, text: str, *labels: str) -> Counter:
@@ -56,4 +58,10 @@ class Metrics:
         self.requests.labels(route, known, str(status)).inc()
 
     def text(self) -> bytes:
-        return generate_latest(self.registry)
+        return generate_latest(self)  # type: ignore[arg-type]  # which only collects
+
+    def collect(self) -> Iterator[Any]:
+        label = {"replica": self.replica} if self.replica else {}
+        for family in self.registry.collect():
+            family.samples = [sample._replace(labels={**sample.labels, **label}) for sample in family.samples]
+            yield family

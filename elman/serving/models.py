@@ -60,6 +60,10 @@ class ServedModel:
                 self._workers[make] = make(self)
             return self._workers[make]  # type: ignore[return-value]
 
+    def made(self, make: "Callable[[ServedModel], Made]") -> Made | None:
+        """The worker that `worker` has created."""
+        return self._workers.get(make)  # type: ignore[return-value]
+
     def set_threads(self) -> None:
         """Sets the number of CPU threads that the calling thread computes with; each thread has its own."""
         import torch

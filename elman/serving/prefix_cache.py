@@ -7,9 +7,9 @@ from hashlib import blake2b
 import numpy as np
 
 from elman.ops.state import leaves
+from elman.serving.generation import EVERY
 from elman.shapes import State
 
-EVERY = 64  # tokens between two states that are kept within a prompt
 SHARE = 16  # a state may take this fraction (1/16) of the budget
 
 

@@ -26,6 +26,9 @@ from elman.serving.tokens import Tokens
 LOG = logging.getLogger("elman.serving")
 POLL = 0.02  # seconds between two looks at what still runs
 LAST = 2.0  # seconds for errors to reach clients
+SWITCH = float(
+    os.environ.get("SWITCH", "0.0005")
+)  # seconds after which the threads that compute take the interpreter from the event loop
 
 
 class Process(uvicorn.Server):
@@ -54,6 +57,7 @@ class Process(uvicorn.Server):
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Until a signal; raises what kept models from loading."""
+        sys.setswitchinterval(SWITCH)
         super().run(sockets=sockets or [self.listener])
         if self.problem is not None:
             raise self.problem.__cause__ or self.problem

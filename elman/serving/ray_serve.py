@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ LOG = logging.getLogger("elman.serving")
 NAME = "elman"
 KEEPER = "elman sessions"
 CONTROLLER = "SERVE_CONTROLLER_ACTOR"
+LOOK_BACK = 5.0  # seconds of which the mean load decides whether replicas are added
 SPARE = 64  # requests beyond a full queue, so that it is the replica that refuses them, with 429
 
 
@@ -51,7 +52,8 @@ def serve_on_ray(
             run_until_stopped(serve, application, announce)
         finally:
             serve.shutdown()
-            ray.get(keeper.close.remote())
+            with suppress(ray.exceptions.RayError):
+                ray.get(keeper.close.remote(), timeout=settings.drain_seconds)
             ray.kill(keeper)
     finally:
         ray.shutdown()
@@ -77,7 +79,8 @@ def deploy(serve: Any, application: Any) -> None:
     try:
         serve.run(application, name=NAME, route_prefix="/")
     except RuntimeError as error:
-        raise RunError("the replicas did not start; the log of the cluster says why") from error
+        reasons = [line.strip() for line in str(error).splitlines() if "Error" in line]
+        raise RunError(f"the replicas did not start: {reasons[-1] if reasons else error}") from error
 
 
 def anywhere(settings: ServeConfig) -> ServeConfig:
@@ -164,6 +167,8 @@ def application_of(
             "min_replicas": settings.replicas,
             "max_replicas": settings.max_replicas,
             "target_ongoing_requests": settings.max_batch,
+            "look_back_period_s": LOOK_BACK,
+            "upscale_delay_s": LOOK_BACK,
         }
     key = read_key(settings.state_key, settings.sessions)
     share = Share(tuple(models), settings, tokens, key, keeper, tuple(read_already()))

@@ -52,6 +52,7 @@ class Replica:
         name = serve.get_replica_context().replica_id.to_full_id_str()
         sessions = SharedSessions(share.keeper, name, durable=settings.sessions is not None)
         self.api = create_app(self.pool, settings, share.tokens, None, sessions, share.key)
+        self.api.state.metrics.replica = name
         await self.pool.preload()  # requests come once this has ended
 
     def __serve_build_asgi_app__(self) -> Any:

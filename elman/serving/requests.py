@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
+import random
 import re
 import time
-import uuid
 from typing import Any
 
 from elman.errors import ElmanError
@@ -31,7 +31,7 @@ class Exchange:
     def __init__(self, scope: Any, send: Any):
         given = [value for name, value in scope["headers"] if name == b"x-request-id"]
         safe = len(given) == 1 and SAFE_ID.fullmatch(given[0])
-        self.id = given[0].decode() if safe else uuid.uuid4().hex
+        self.id = given[0].decode() if safe else f"{random.getrandbits(128):032x}"
         self.scope, self._send = scope, send
         self.begun = time.monotonic()
         self.status, self.events, self.ended = 0, False, False

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from elman.compiler.cpu.step import CompiledStep, RowRunner
+from elman.compiler.cpu.step import CompiledStep, RowRunner, Turn
 from elman.errors import ConfigError, ElmanError
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation.cuda_graph import obstacle
 from elman.generation.engine import find_engine, rules_of
 from elman.generation.sampling import GenerationConfig, invalid_logits
-from elman.serving.rows import Choice, Draw, Feed, Rows, Rule, TorchRows
+from elman.serving.rows import Choice, Draw, Feed, Marks, Plan, Progress, Rows, Rule, TorchRows
 from elman.serving.settings import ServeConfig
 from elman.serving.slot_rows import SlotRows
 from elman.shapes import State
@@ -48,8 +48,9 @@ class CompiledRows(Rows):
 
     def add(self, state: State, rule: Rule) -> int:
         row = self.runner.add(state)
-        # texts end and begin in the scheduler: no rule has to know their marks
-        self.runner.set_rules(row, rules_of(rule.config, self.vocabulary, 0, 0, rule.excluded), rule.known)
+        self.runner.set_rules(
+            row, rules_of(rule.config, self.vocabulary, rule.end, rule.start, rule.excluded), rule.known
+        )
         return row
 
     def remove(self, row: int) -> None:
@@ -80,3 +81,21 @@ class CompiledRows(Rows):
                     else invalid_logits(self.runner.logits(row), 0)
                 )
         return [found[draw.row] for draw in draws]
+
+    def begin(self, plan: Plan) -> None:
+        self.runner.begin(Turn(plan.row, plan.tokens, plan.uniforms, plan.targets, plan.top))
+
+    def advance(self, marks: Marks, seconds: float, steps: int, beside: int) -> list[int]:
+        return self.runner.advance(seconds, steps, beside)
+
+    def progress(self, row: int) -> Progress:
+        read, tokens, log_probs, tops = self.runner.progress(row)
+        tops = tops or [[]] * len(tokens)
+        if math.isfinite(sum(log_probs)):
+            return Progress(read, tokens, log_probs, tops)
+        good = next(place for place, value in enumerate(log_probs) if not math.isfinite(value))
+        problem = invalid_logits(self.runner.logits(row), 0)
+        return Progress(read, tokens[:good], log_probs[:good], tops[:good], problem)
+
+    def stop(self, row: int) -> None:
+        """Removing a row ends its plan."""

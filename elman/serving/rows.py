@@ -3,8 +3,10 @@
 A row gives the same tokens and log-probabilities in any company, bit for bit on a CPU.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +42,8 @@ class Rule(NamedTuple):
     config: GenerationConfig = GenerationConfig()
     excluded: int | None = None  # a token that is never drawn
     known: Sequence[int] = ()  # the text before the first drawn token, for the repetition penalty
+    end: int = NO_TOKEN  # the token that ends a text, unless the settings say to go on
+    start: int = NO_TOKEN  # the token that is read in its place
 
 
 class Draw(NamedTuple):
@@ -63,10 +67,25 @@ class Plan(NamedTuple):
     ends: bool = True  # nothing is drawn after the end of a text; otherwise the start of another is read in its place
 
 
+class Marks(NamedTuple):
+    eos_id: int  # the end of a text
+    start_id: int  # the token that is read in its place
+
+
 class Choice(NamedTuple):
     token: int
     log_prob: float  # under the model itself
     top: list[tuple[int, float]]  # most likely tokens, in descending order
+
+
+class Progress(NamedTuple):
+    """How far a row came in its turn."""
+
+    read: int  # inputs
+    tokens: list[int]  # that were drawn or scored
+    log_probs: list[float]
+    tops: list[list[tuple[int, float]]]
+    problem: ElmanError | None = None  # invalid logits after these
 
 
 class Rows(ABC):
@@ -117,6 +136,108 @@ class Rows(ABC):
                 break
             token = choice.token
         return found
+
+    # What the scheduler asks for
+
+    def begin(self, plan: Plan) -> None:
+        """Gives a row a plan, which `advance` runs."""
+        self._works[plan.row] = Work(plan)
+
+    def advance(self, marks: Marks, seconds: float, steps: int, beside: int) -> list[int]:
+        """Runs the plans of all rows that have one: steps of all of them, as many as fit into the time, and one at
+        least. Before each, rows with more than one token to read take up to `beside` steps by themselves. Returns the
+        rows whose plans are done, or where it was asked for fewer tokens than planned, have drawn some.
+
+        This one takes a step, or runs what `extend` runs at once.
+        """
+        until, going = time.monotonic() + seconds, [work for work in self._works.values() if work.unread]
+        if self.steps > 1 and going:
+            plans = [work.part(self.steps) for work in going]
+            for work, part, choices in zip(going, plans, self.extend(plans, *marks), strict=True):
+                work.read += len(part.tokens)
+                for choice in choices:
+                    work.note(choice)
+        else:
+            self._advance_by_one(going, until, beside)
+        return [work.plan.row for work in going if not work.unread]
+
+    def progress(self, row: int) -> Progress:
+        """What a row has done in its plan since this was asked last."""
+        return self._works[row].progress()
+
+    def stop(self, row: int) -> None:
+        """Ends the plan of a row."""
+        self._works.pop(row, None)
+
+    @cached_property
+    def _works(self) -> "dict[int, Work]":
+        return {}
+
+    def _advance_by_one(self, going: "Sequence[Work]", until: float, beside: int) -> None:
+        for _ in range(beside):
+            prompts = [work for work in going if work.unread > 1]
+            if not prompts or time.monotonic() >= until:
+                break
+            self._take(prompts)
+        if left := [work for work in going if work.unread]:
+            self._take(left)
+
+    def _take(self, works: "Sequence[Work]") -> None:
+        """One step of each, and the tokens that are drawn or scored after it."""
+        drawing = [work for work in works if work.wants_logits]
+        self.step([work.feed() for work in works])
+        if drawing:
+            for work, choice in zip(drawing, self.choose([work.draw() for work in drawing]), strict=True):
+                work.note(choice)
+
+
+class Work:
+    """A plan, and what has been done of it."""
+
+    def __init__(self, plan: Plan):
+        self.plan, self.read, self.told = plan, 0, 0
+        self.choices: list[Choice] = []
+        self.problem: ElmanError | None = None
+
+    @property
+    def unread(self) -> int:
+        return 0 if self.problem else len(self.plan.tokens) - self.read
+
+    @property
+    def wants_logits(self) -> bool:
+        return bool(self.plan.targets) or (self.unread == 1 and len(self.plan.uniforms) > 0)
+
+    def feed(self) -> Feed:
+        feed = Feed(self.plan.row, self.plan.tokens[self.read], self.wants_logits)
+        self.read += 1
+        return feed
+
+    def draw(self) -> Draw:
+        """After the feed."""
+        plan = self.plan
+        if plan.targets:
+            return Draw(plan.row, top=plan.top, token=plan.targets[self.read - 1])
+        return Draw(plan.row, plan.uniforms[0], plan.top)
+
+    def part(self, steps: int) -> Plan:
+        """As much of it as so many steps can do."""
+        plan = self.plan
+        tokens = plan.tokens[self.read : self.read + steps]
+        reaches_end = self.read + len(tokens) == len(plan.tokens)
+        uniforms = plan.uniforms[: steps - len(tokens) + 1] if reaches_end else ()
+        return plan._replace(tokens=tokens, targets=plan.targets[self.read :][:steps], uniforms=uniforms)
+
+    def note(self, choice: Choice | ElmanError) -> None:
+        if isinstance(choice, ElmanError):
+            self.problem = choice
+        else:
+            self.choices.append(choice)
+
+    def progress(self) -> Progress:
+        choices, self.choices = self.choices, []
+        read, self.told = self.read - self.told, self.read
+        tokens, log_probs, tops = ([choice[field] for choice in choices] for field in range(3))
+        return Progress(read, tokens, log_probs, tops, self.problem)
 
 
 class TorchRow:

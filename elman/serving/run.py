@@ -31,9 +31,7 @@ def run_server(
     models: "tuple[str | Path | TrainedModel, ...]", settings: ServeConfig, say: Callable[[str], None] = print
 ) -> None:
     """Blocks until the server has ended in order; `say` gets address, token and a first command."""
-    missing = [package for package in PACKAGES if find_spec(package) is None]
-    if missing:
-        raise MissingExtra("the server", missing[0], "serve")
+    check_packages()
     from elman.serving.log import log_to_stderr
     from elman.serving.models import ModelPool
     from elman.serving.process import Process
@@ -56,6 +54,12 @@ def run_server(
             process.run()
             return
     serve_on_cluster(models, settings, tokens, announce)
+
+
+def check_packages() -> None:
+    missing = [package for package in PACKAGES if find_spec(package) is None]
+    if missing:
+        raise MissingExtra("the server", missing[0], "serve")
 
 
 def serve_on_cluster(

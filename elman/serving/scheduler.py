@@ -5,7 +5,9 @@
                                                └── the token that was drawn ──────┘
 
 A row reads its prompt token by token, as it generates; while others generate, rows with a prompt take a few steps more,
-so that long prompts neither wait nor make others wait. One thread computes; all else only submits and cancels.
+so that long prompts neither wait nor make others wait. Rows take as many steps at once as fit into a few milliseconds.
+The first token of a text is delivered at once, others together that come within `interval` seconds. One thread
+computes; all else only submits and cancels.
 """
 
 import logging
@@ -13,15 +15,17 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from elman.errors import ElmanError
 from elman.serving.generation import Failed, Finished, Generation, Output, Piece, Scored, Snapshot
 from elman.serving.prefix_cache import PrefixCache
-from elman.serving.rows import Choice, Draw, Feed, Plan, Rows
+from elman.serving.rows import Marks, Progress, Rows
 from elman.shapes import State
 
-PREFILL_BESIDE = 4  # prompt tokens that are read between two steps of rows that generate
-PREFILL_ALONE = 64  # the same where no row generates
+PREFILL_BESIDE = 4  # steps of rows that read their prompt between two steps of all rows
+SLICE = 0.005  # seconds for which the rows are left to themselves; where one step takes longer, a step
+MANY = 2**30  # steps
 
 log = logging.getLogger("elman.serving")
 Deliver = Callable[[list[tuple[Generation, Output]]], None]
@@ -45,7 +49,9 @@ class Scheduler:
         max_rows: int = 64,
         max_queue: int = 256,
         cache_bytes: int = 2**26,
+        interval: float = 0.02,
     ):
+        self.interval, self.marks = interval, Marks(eos_id, start_id)
         self.rows, self.initial, self.eos_id, self.start_id = rows, initial, eos_id, start_id
         self.deliver, self.max_rows, self.max_queue = deliver, max_rows, max_queue
         self.cache = PrefixCache(cache_bytes)
@@ -53,7 +59,7 @@ class Scheduler:
         self._waiting: OrderedDict[object, deque[Generation]] = OrderedDict()
         self._changed = threading.Condition()
         self._closing = False
-        self._outbox: list[tuple[Generation, Output]] = []
+        self._telling: dict[Generation, None] = {}  # texts with outputs that were not delivered yet, in order
         self._thread = threading.Thread(target=self._run, name="elman-scheduler", daemon=True)
         self._thread.start()
 
@@ -128,113 +134,64 @@ class Scheduler:
             generation.entered = time.monotonic()
             self.running.append(generation)
             self._fork(generation)
+            self._begin(generation)
 
     def _iterate(self) -> None:
-        """One step of every row, after some steps of rows whose prompts are long; or where that is faster a plan of
-        several steps for each."""
+        """Some steps of all rows."""
         self._drop([generation for generation in self.running if generation.cancelled])
-        if self.rows.steps > 1 and self.running:
-            self._run_plans([*self.running])
+        if not self.running:
             return
-        prompts = [generation for generation in self.running if generation.unread > 1]
-        for _ in range(PREFILL_BESIDE if len(prompts) < len(self.running) else PREFILL_ALONE):
-            if not prompts or self._interrupted(prompts):
-                break
-            self._step(prompts)
-            prompts = [generation for generation in prompts if generation.unread > 1 and not generation.ended]
-        if self.running:
-            self._step(self.running)
-            self._sample([generation for generation in self.running if not generation.unread])
+        by_row = {one.row: one for one in self.running}
+        one_step = not self.interval or any(one.is_exact for one in self.running)
+        over = [by_row[row] for row in self.rows.advance(self.marks, SLICE, 1 if one_step else MANY, PREFILL_BESIDE)]
+        due = [one for one in self.running if one.config.stop or self._is_due(one)]
+        for generation in dict.fromkeys([*over, *due]):
+            self._note(generation, self.rows.progress(generation.row))
+        for generation in over:
+            if not generation.ended:
+                self._begin(generation)
 
-    def _interrupted(self, prompts: list[Generation]) -> bool:
-        return self._closing or any(generation.cancelled for generation in prompts)
+    def _begin(self, generation: Generation) -> None:
+        """The next plan. The first token is not kept waiting for others, unless they come at once."""
+        self.rows.begin(generation.plan(self.rows.steps))
 
-    def _step(self, generations: list[Generation]) -> None:
-        """Reads the next token of each: a known one, or the one that was drawn last."""
-        feeds = [Feed(one.row, self._input_of(one), one.wants_logits or not one.unread) for one in generations]
-        self.rows.step(feeds)
-        reading = [generation for generation in generations if generation.unread]
-        for generation in reading:
-            self._note_read(generation, 1)
-        scored = [generation for generation in reading if generation.scored and generation.unread]
-        for generation, choice in zip(scored, self._choices([one.score_next() for one in scored]), strict=True):
-            self._take_scored(generation, choice)
+    def _is_due(self, generation: Generation) -> bool:
+        """Whether what a text has to tell may not wait."""
+        return generation.ended or time.monotonic() - generation.delivered >= self.interval
+
+    def _note(self, generation: Generation, progress: Progress) -> None:
+        """What a row has read, scored and drawn in its turn."""
+        read, *found, problem = progress
+        scoring = generation.unread > 1
+        if generation.unread:
+            self._note_read(generation, read)
+        if scoring:
+            for scored in map(Scored, *found):
+                self._tell(generation, scored)
+        elif progress.tokens:
+            problem = self._note_drawn(generation, *found) or problem
+        if problem:
+            self._end(generation, Failed(problem))
+        elif generation.finished and not generation.unread:
+            self._end(generation, Finished(generation.finished, generation.close(), self._snapshot(generation)))
 
     def _note_read(self, generation: Generation, count: int) -> None:
-        """The row has read some more tokens of its prompt, at most up to where its state is wanted."""
         generation.read += count
         if generation.start is None and self.cache.keeps(generation.known, generation.read):
             state = self.rows.state(generation.row)
             self.cache.put(generation.owner, generation.known, generation.read, state)
         self._fork(generation)
 
-    def _take_scored(self, generation: Generation, choice: Choice | ElmanError) -> None:
-        if isinstance(choice, ElmanError):
-            self._end(generation, Failed(choice))
-        else:
-            self._outbox.append((generation, Scored(*choice)))
-
-    def _input_of(self, generation: Generation) -> int:
-        token = generation.known[generation.read] if generation.unread else generation.generated[-1]
-        return self.start_id if token == self.eos_id else token
-
-    def _choices(self, draws: list[Draw]) -> list[Choice | ElmanError]:
-        return self.rows.choose(draws) if draws else []
-
-    def _sample(self, generations: list[Generation]) -> None:
-        """The next token of each text that has read its prompt."""
-        for generation in [one for one in generations if not one.limit]:
-            self._end(generation, Finished("length", "", self._snapshot(generation)))
-        drawing = [generation for generation in generations if generation.limit]
-        for generation, choice in zip(drawing, self._choices([one.draw() for one in drawing]), strict=True):
-            self._take_drawn(generation, choice)
-
-    def _take_drawn(self, generation: Generation, choice: Choice | ElmanError) -> None:
-        if isinstance(choice, ElmanError):
-            self._end(generation, Failed(choice))
-            return
+    def _note_drawn(
+        self, generation: Generation, tokens: list[int], log_probs: list[float], tops: list[Any]
+    ) -> ElmanError | None:
         try:
-            text = generation.push(choice.token)
+            texts = generation.push(tokens)
         except ElmanError as problem:  # longer than the model has positions
-            self._end(generation, Failed(problem))
-            return
-        self._outbox.append((generation, Piece(choice.token, choice.log_prob, choice.top, text)))
-        if reason := generation.finished:
-            self._end(generation, Finished(reason, generation.close(), self._snapshot(generation)))
-
-    def _run_plans(self, generations: list[Generation]) -> None:
-        """Several steps of every row at once: the rest of its prompt, and the tokens after it."""
-        plans = [self._plan(generation) for generation in generations]
-        results = self.rows.extend(plans, self.eos_id, self.start_id)
-        for generation, plan, choices in zip(generations, plans, results, strict=True):
-            if generation.unread:
-                self._note_read(generation, len(plan.tokens))
-            for number, choice in enumerate(choices):
-                if number < len(plan.targets):
-                    self._take_scored(generation, choice)
-                else:
-                    self._take_drawn(generation, choice)
-                if generation.ended:  # by a stop string: what was drawn after it is dropped
-                    break
-            if not generation.ended and not generation.unread and not generation.limit:
-                self._end(generation, Finished("length", "", self._snapshot(generation)))
-
-    def _plan(self, generation: Generation) -> Plan:
-        one, steps = generation, self.rows.steps
-        if not one.unread:
-            return Plan(one.row, [self._input_of(one)], (), one.uniforms(steps), one.top, one.config.stop_at_end)
-        read, end = one.read, len(one.known)
-        wanted = (at for at in range(read + 1, min(read + steps, end)) if self._state_is_wanted(one, at))
-        stop = next(wanted, min(read + steps, end))
-        tokens = [self.start_id if token == self.eos_id else token for token in one.known[read:stop]]
-        uniforms = one.uniforms(steps - len(tokens) + 1) if stop == end else ()
-        targets = one.known[read + 1 : stop + 1] if one.scored else ()
-        return Plan(one.row, tokens, targets, uniforms, one.top, one.config.stop_at_end)
-
-    def _state_is_wanted(self, generation: Generation, read: int) -> bool:
-        """Whether the state after this many tokens of the prompt is wanted by the cache or by forks."""
-        cached = generation.start is None and self.cache.keeps(generation.known, read)
-        return cached or (len(generation.known) - read == 1 and bool(generation.forks))
+            return problem
+        for piece in map(Piece, tokens, log_probs, tops, texts):  # up to where the text ends
+            self._tell(generation, piece)
+        return None
 
     def _snapshot(self, generation: Generation) -> Snapshot | None:
         """The text so far as a value. The end of a text is not part of it, so that it can be continued."""
@@ -259,14 +216,16 @@ class Scheduler:
             self._waiting.move_to_end(forks[0], last=False)
 
     def _end(self, generation: Generation, output: Output) -> None:
-        self._outbox.append((generation, output))
-        self._outbox += [(fork, output) for fork in generation.forks]  # which have failed with it
+        for one in (generation, *generation.forks):  # which have failed with it
+            self._tell(one, output)
+            one.ended = True
         self._drop([generation])
 
     def _drop(self, generations: list[Generation]) -> None:
         for generation in generations:
             generation.ended = True
             self.running.remove(generation)
+            self.rows.stop(generation.row)
             self.rows.remove(generation.row)
 
     def _fail_all(self, problem: Exception) -> None:
@@ -275,9 +234,21 @@ class Scheduler:
             self._waiting.clear()
         for generation in [*self.running]:
             self._end(generation, Failed(problem))
-        self._outbox += [(one, Failed(problem)) for generation in waiting for one in (generation, *generation.forks)]
+        for generation in waiting:
+            for one in (generation, *generation.forks):
+                self._tell(one, Failed(problem))
+                one.ended = True
+
+    def _tell(self, generation: Generation, output: Output) -> None:
+        generation.outputs.append(output)
+        self._telling[generation] = None
 
     def _flush(self) -> None:
-        if self._outbox:
-            outbox, self._outbox = self._outbox, []
-            self.deliver(outbox)
+        """Delivers what has waited long enough."""
+        box: list[tuple[Generation, Output]] = []
+        for generation in [*filter(self._is_due, self._telling)]:
+            box += [(generation, output) for output in generation.outputs]
+            generation.outputs, generation.delivered = [], time.monotonic()
+            del self._telling[generation]
+        if box:
+            self.deliver(box)

@@ -74,6 +74,8 @@ class ServeConfig(Config):
 
     max_batch: Positive = 64
     """Rows that a model computes together."""
+    event_seconds: float = Field(0.03, ge=0)
+    """Tokens of a stream that come within this time after others are sent together; the first is sent at once."""
     max_queue: Positive = 256
     """Requests that may wait for a model; more are answered with 429 and Retry-After."""
     max_inputs: Positive = 64

@@ -6,6 +6,7 @@ A session that a lost replica was continuing is free at once, with the state tha
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from elman.errors import ElmanError
@@ -23,7 +24,7 @@ class SessionKeeper:
         self.takers: dict[str, str] = {}
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        own = {"take": self.take, "save": self.save, "give_back": self.give_back}
+        own: dict[str, Any] = {"take": self.take, "save": self.save, "give_back": self.give_back}
         try:
             return await (own.get(method) or getattr(self.sessions, method))(*arguments)
         except ElmanError as error:
@@ -72,9 +73,14 @@ class SharedSessions:
         taking = asyncio.ensure_future(self._take(owner, id))
         try:
             return await asyncio.shield(taking)
-        except asyncio.CancelledError:  # the client has gone, but the keeper may have given it
-            taking.add_done_callback(lambda done: done.cancelled() or done.exception() or self.give_back(id))
+        except asyncio.CancelledError:
+            taking.add_done_callback(partial(self._drop, id))
             raise
+
+    def _drop(self, id: str, taking: asyncio.Task[Session]) -> None:
+        """The client has gone, but the keeper may have given it."""
+        if not taking.cancelled() and taking.exception() is None:
+            self.give_back(id)
 
     async def _take(self, owner: str, id: str) -> Session:
         session = await self._ask("take", owner, id, self.replica)

@@ -31,6 +31,21 @@ class Prompt(NamedTuple):
     start: Snapshot | None = None
 
 
+class Inbox:
+    """Outputs of the texts of one request, as they come."""
+
+    def __init__(self) -> None:
+        self.outputs: list[tuple[Generation, Output]] = []
+        self.filled = asyncio.Event()
+
+    async def take(self) -> list[tuple[Generation, Output]]:
+        """All that are there, at least one."""
+        await self.filled.wait()
+        self.filled.clear()
+        outputs, self.outputs = self.outputs, []
+        return outputs
+
+
 class TextModel:
     """Made in any thread; used in one event loop."""
 
@@ -53,8 +68,9 @@ class TextModel:
             max_rows=config.max_batch,
             max_queue=config.max_queue,
             cache_bytes=config.prefix_cache_bytes,
+            interval=config.event_seconds,
         )
-        self._inboxes: dict[Generation, asyncio.Queue[tuple[Generation, Output]]] = {}
+        self._inboxes: dict[Generation, Inbox] = {}
 
     @classmethod
     def of(cls, served: ServedModel) -> "TextModel":
@@ -116,17 +132,14 @@ class TextModel:
     async def run(self, generations: Sequence[Generation]) -> AsyncGenerator[list[tuple[Generation, Output]]]:
         """Submits texts, and yields what they give as it comes; cancels them if it is not read to its end."""
         self._loop = asyncio.get_running_loop()
-        inbox: asyncio.Queue[tuple[Generation, Output]] = asyncio.Queue()
+        inbox = Inbox()
         open_texts = set(generations)
         self._inboxes.update(dict.fromkeys(generations, inbox))
         forks = {fork for generation in generations for fork in generation.forks}
         try:
             self.scheduler.submit(inbox, [generation for generation in generations if generation not in forks])
             while open_texts:
-                outputs = [await inbox.get()]
-                with suppress(asyncio.QueueEmpty):
-                    while True:
-                        outputs.append(inbox.get_nowait())
+                outputs = await inbox.take()
                 open_texts -= {generation for generation, output in outputs if isinstance(output, Finished | Failed)}
                 yield outputs
         finally:
@@ -175,7 +188,8 @@ class TextModel:
         for generation, output in outbox:
             inbox = self._inboxes.get(generation)
             if inbox is not None:
-                inbox.put_nowait((generation, output))
+                inbox.outputs.append((generation, output))
+                inbox.filled.set()
 
 
 def digest_of(trained: TrainedModel) -> str:

@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -53,10 +54,14 @@ class Tokenizer(ABC):
 
     def __init__(self, config: Any, library: hf.Tokenizer):
         self.config, self.library = config, deterministic(library)
-        self.most_tokens: int = getattr(config, "model_max_length", 0)  # 0: no limit
         self.vocabulary: dict[str, int] = library.get_vocab()
         self._texts = sorted(self.vocabulary, key=self.vocabulary.__getitem__)
         self.spellings = [self.spell(text) for text in self._texts]
+
+    @cached_property
+    def most_tokens(self) -> int:
+        """Tokens of a text that the model has positions for; 0: no limit."""
+        return getattr(self.config, "model_max_length", 0)
 
     @classmethod
     @abstractmethod

@@ -10,7 +10,7 @@ import torch
 
 from elman.compiler.cpu.standalone import StepModel
 from elman.export.c import library_files
-from elman.export.library import Library, compile_library
+from elman.export.library import FAST, Library, compile_library
 from elman.models import Classifier, ClassifierConfig, LanguageModel, NGram, StackConfig
 from elman.models.reader_step import ReaderStep
 from elman.tokenizers import train_tokenizer
@@ -31,6 +31,7 @@ SCHEMES = {
     "lower": {"type": "word", "lowercase": True},
     "punctuation": {"type": "word", "lowercase": True, "split": "punctuation"},
 }
+AS_NATIVE = [*FAST, "-march=native"]
 QUICK = ["-O1", "-march=native"]
 STRICT = [*QUICK, "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 ASIDE = tempfile.TemporaryDirectory()
@@ -83,7 +84,9 @@ def build(name: str, given: StepModel, scheme: str, weights="fp32", flags=QUICK,
 
 @cache
 def library(scheme: str = "bpe", hidden_size: int = 24, weights: str = "fp32") -> Library:
-    return build(f"{scheme}-{hidden_size}-{weights}", StepModel(language_model(scheme, hidden_size)), scheme, weights)
+    flags = QUICK if weights == "fp32" else AS_NATIVE  # else a rounding error decides between two whole numbers
+    given = StepModel(language_model(scheme, hidden_size))
+    return build(f"{scheme}-{hidden_size}-{weights}", given, scheme, weights, flags)
 
 
 @cache

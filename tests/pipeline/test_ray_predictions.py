@@ -62,7 +62,7 @@ def place(tmp_path, monkeypatch):
     recipe = {"task": "tag", "data": {"train": "train.conll"}, "model": {"hidden_size": 8}, "device": "cpu"}
     elman.train({**recipe, "training": {"max_steps": 3, "batch_size": 4, "log_every": 1}}, run="run", progress=False)
     (tmp_path / "lines.txt").write_text("".join(f"the cat, a dog{number}.\n" for number in range(200)))
-    records = [{"words": ["a", "dog"]}] * 100 + [{"text": "a dog"}, {"words": 3}]
+    records = [{"words": ["a", "dog"]}] * 100 + [{"text": "a dog."}, {"words": 3}]
     (tmp_path / "wrong.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records))
     return tmp_path
 
@@ -102,7 +102,7 @@ def test_a_worker_answers_as_this_process_does(place):
         here.to_file(place / "here.jsonl")
     error = pickle.loads(pickle.dumps(worker.part(80, 40, records[80:])))
     assert str(error) == str(expected.value)
-    assert counts == {"long_lines": {}, "lines_split": 1}
+    assert counts["lines_split"] == 1
     good = "".join(f"{line}\n" for line in (place / "wrong.jsonl").read_text().splitlines()[:101])
     (place / "good.jsonl").write_text(good)
     TablePrediction(elman.load("run", "cpu"), "good.jsonl").to_file(place / "good-out.jsonl")

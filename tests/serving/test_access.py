@@ -4,10 +4,13 @@ import asyncio
 import itertools
 import json
 
+import httpx
 import pytest
 from served import ADDRESS, BEARER, OTHER, SECRET, TOKENS, error_of
 
+import elman
 from elman.config import ConfigError
+from elman.serving import application
 from elman.serving.security import PUBLIC, LimitedBody
 from elman.serving.settings import ServeConfig
 from elman.serving.tokens import Tokens, read_tokens, token_of, write_token
@@ -253,3 +256,33 @@ def test_tokens_are_not_read_through_links(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(ConfigError.__base__, match="cannot read the tokens"):
         read_tokens(tmp_path / "link")
+
+
+def test_a_server_inside_a_program_says_who_may_ask(runs, tmp_path):
+    """Catches one that anybody may ask since nobody thought of it, and one that never gets ready."""
+    with pytest.raises(ConfigError, match="who may ask"):
+        application(runs["classify"])
+    path = tmp_path / "tokens"
+    path.write_text(f"ann:{SECRET}\n")
+    path.chmod(0o600)
+
+    async def statuses(app):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as http:
+            found = [await http.get("/health"), await http.post("/classify", json={"input": "x"})]
+            found.append(await http.post("/classify", json={"input": "x"}, headers=BEARER))
+            return [one.status_code for one in found]
+
+    assert asyncio.run(statuses(application(runs["classify"], token_file=path))) == [200, 401, 200]
+    assert asyncio.run(statuses(application(elman.load(runs["classify"]), no_token=True))) == [200, 200, 200]
+
+
+def test_the_page_shows_models_and_commands_to_those_who_may_ask(client):
+    ask = client("classify", "language-model")
+    page = ask.get("/").text
+    for shown in ("<code>classify</code> (classify): /classify", "/v1/completions -H", "/classify -H", "/openapi.json"):
+        assert shown in page
+    assert "$TOKEN" in page
+    nobody = ask.get("/", headers={}).text
+    assert "classify" not in nobody
+    assert "/v1/models" in nobody

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 from processes import environment
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "deploy.md").read_text()
+from elman.serving.chat_format import read_chat_format
+
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
+GUIDE = (GUIDES / "deploy.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 CURL = [text for language, text in BLOCKS if language == "bash" and "curl " in text]
 PYTHON = [text for language, text in BLOCKS if language == "py"]
 NODE = [text for language, text in BLOCKS if language == "js"]
-GENERATES = "completions"
+GO = [text for language, text in BLOCKS if language == "go"]
 
 
 @pytest.mark.slow
@@ -23,17 +26,14 @@ def test_every_client_gets_an_answer(start, runs, tmp_path):
     for name, own in (("classify", "classifier"), ("language-model", "story")):
         shutil.copytree(runs[name], tmp_path / own)
     server = start(tmp_path / "classifier", tmp_path / "story", "--port", 0).ready()
-    routes = server.ask("GET", "/openapi.json")[1].decode()
     commands = [["bash", "-c", f"{text.strip()} --silent --fail"] for text in CURL]
     commands += [[sys.executable, "-c", text] for text in PYTHON]
     commands += [["node", "--input-type=module", "--eval", text] for text in NODE if shutil.which("node")]
-    assert CURL
-    assert PYTHON
-    assert NODE
+    run_go = ["bash", "-c", 'printf %s "$0" > main.go && go run main.go']
+    commands += [[*run_go, text] for text in GO if shutil.which("go")]
+    assert all((CURL, PYTHON, NODE, GO))
     for *command, text in commands:
         shown = text.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
-        if GENERATES not in routes:  # the part on whole texts alone
-            shown = "\n".join(line for line in shown.splitlines() if GENERATES not in line)
         done = subprocess.run(
             [*command, shown], env={**environment(), "TOKEN": server.token}, cwd=tmp_path,
             check=False, capture_output=True, text=True, timeout=120,
@@ -46,7 +46,15 @@ def test_every_client_gets_an_answer(start, runs, tmp_path):
 def test_every_option_and_path_of_the_guide_exists():
     from elman.serving.settings import ServeConfig
 
-    commands = re.findall(r"^elman serve .*$", GUIDE, re.MULTILINE)
-    assert len(commands) >= 2
+    text = GUIDE + (GUIDES / "many-machines.md").read_text()
+    commands = re.findall(r"^elman serve ([^#\n]*)", text, re.MULTILINE)
+    assert len(commands) >= 4
     for option in re.findall(r"--([\w-]+)", " ".join(commands)):
         assert option.replace("-", "_") in ServeConfig.model_fields
+
+
+def test_the_chat_template_of_the_guide_is_one(tmp_path):
+    (shown,) = [text for language, text in BLOCKS if language == "yaml"]
+    (tmp_path / "chat.yaml").write_text(shown)
+    written = read_chat_format(tmp_path / "chat.yaml").text([("system", "Be kind."), ("user", "a"), ("assistant", "b")])
+    assert written == "Be kind.\nQ: a\nA: b\nA:"

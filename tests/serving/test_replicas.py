@@ -1,13 +1,18 @@
 """A server with replicas on a Ray cluster, and the sessions that these share."""
 
 import asyncio
+import re
 import sys
 from importlib.util import find_spec
 
+import httpx
 import pytest
-from processes import run_elman
+from processes import wait_for
 
+from elman.comparison.user_modules import read_already, read_modules
 from elman.errors import ConfigError
+from elman.serving.metrics import Metrics
+from elman.serving.ray_serve import check_cluster
 from elman.serving.sessions import NoSession, SessionBusy
 from elman.serving.settings import ServeConfig
 from elman.serving.shared_sessions import SessionKeeper, SharedSessions
@@ -22,7 +27,7 @@ def test_a_killed_replica_loses_no_request_and_no_session(runs):
     """Under load; catches sessions in the memory of a replica, and a key for each."""
     from benchmarks.serving.replicas import disturbed
 
-    found = disturbed(runs["language-model"], requests=24, streams=4)
+    found = disturbed(runs["language-model"], requests=24, streams=4, check=all_checks_hold)
     assert found["replicas before"] == 2
     assert (found["lost"], found["texts that differ"]) == (0, 0)
     assert found["session goes on with the same text"]
@@ -30,12 +35,37 @@ def test_a_killed_replica_loses_no_request_and_no_session(runs):
     assert found["exit code"] == 0
 
 
-@pytest.mark.slow
-@needs_ray
-def test_what_a_cluster_cannot_serve_is_said_at_once(runs):
-    ended = run_elman("serve", str(runs["classify"]), "--ray", "local", "--replicas", "1000", "--port", "0")
-    assert ended.returncode == 2, ended.stderr
-    assert ended.stderr.startswith("elman: 1000 replicas need 1000 cores, but there are ")
+def all_checks_hold(address, token):
+    """Behind Ray's proxy as without it; a client that leaves stops its work."""
+    bearer = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=address, headers=bearer, timeout=120) as http:
+
+        def figures(name):
+            """By replica, one of which answers."""
+            found = re.findall(
+                rf"^elman_{name}{{.*replica=\"(.+?)\".*}} (\S+)$", http.get("/metrics").text, re.MULTILINE
+            )
+            return {replica: float(value) for replica, value in found}
+
+        assert http.get("/health").json() == {"status": "ok"}
+        assert http.get("/v1/models", headers={"Authorization": f"Bearer {token}x"}).status_code == 401
+        assert http.get("/v1/models", headers={"Host": "evil.example"}).status_code == 421
+        assert http.get("/v1/models", headers={"Origin": "https://evil.example"}).status_code == 403
+        assert http.post("/v1/completions", data={"prompt": "the"}).status_code == 415
+        assert http.post("/v1/completions", json={"prompt": "a" * 2_000_000}).status_code == 413
+        assert http.get("/health", headers={"X-Request-ID": "one"}).headers.get_list("x-request-id") == ["one"]
+        body = {"prompt": "the", "max_tokens": 4096, "n": 16, "ignore_eos": True, "stream": True}
+        with http.stream("POST", "/v1/completions", json=body) as answer:
+            assert next(answer.iter_lines()).startswith("data: {")
+        running, written = {}, {}
+
+        def idle():
+            running.update(figures("num_requests_running"))
+            written.update(figures("generation_tokens_total"))
+            return len(running) == 2 and not any(running.values())
+
+        wait_for(idle)
+        assert sum(written.values()) < 16 * 4096
 
 
 def test_replicas_need_a_cluster():
@@ -43,6 +73,49 @@ def test_replicas_need_a_cluster():
         ServeConfig.make({"replicas": 2})
     with pytest.raises(ConfigError, match="max_replicas is 1, below replicas, which is 2"):
         ServeConfig.make({"ray": "local", "replicas": 2, "max_replicas": 1})
+
+
+class Cluster:
+    """As Ray and its Serve are seen by `check_cluster`: the applications that run, None where Serve does not."""
+
+    def __init__(self, applications=None):
+        self.applications, self.called = applications, []
+
+    def cluster_resources(self):
+        return {"CPU": 4.0}
+
+    def get_actor(self, name, namespace):
+        if self.applications is None:
+            raise ValueError
+        return object()
+
+    def status(self):
+        return self
+
+    def shutdown(self):
+        self.called.append("shutdown")
+
+    def start(self, http_options, **more):
+        self.called.append((http_options["host"], http_options["port"]))
+
+
+def test_what_a_cluster_serves_already_is_not_replaced():
+    settings = ServeConfig.make({"ray": "auto", "port": 8123, "replicas": 9})  # nodes may be added
+    for cluster, called in ((Cluster(), []), (Cluster({}), ["shutdown"])):
+        check_cluster(cluster, cluster, settings)
+        assert cluster.called == [*called, ("127.0.0.1", 8123)]
+    busy = Cluster({"theirs": None})
+    with pytest.raises(ConfigError, match="serves theirs already"):
+        check_cluster(busy, busy, settings)
+    assert busy.called == []
+    with pytest.raises(ConfigError, match="9 replicas need 9 cores, but there are 4"):
+        check_cluster(Cluster(), Cluster(), settings.model_copy(update={"ray": "local"}))
+
+
+def test_files_of_users_are_known_to_those_that_are_started(tmp_path):
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    read_modules([tmp_path / "mine.py"])
+    assert tmp_path.resolve() / "mine.py" in read_already()
 
 
 # The keeper of sessions, without a cluster
@@ -134,3 +207,14 @@ def test_a_client_that_leaves_while_a_session_is_fetched_does_not_keep_it(shared
             pytest.fail("it is still kept")
 
     shared(test)
+
+
+def test_figures_have_the_name_of_their_replica():
+    metrics = Metrics(lambda: [("m", 1, 2)])
+    metrics.answered("/health", "GET", 200)
+    assert 'elman_num_requests_running{model_name="m"} 1.0' in metrics.text().decode()
+    metrics.replica = "one"
+    for _ in range(2):  # the label is set once
+        text = metrics.text().decode()
+        assert 'elman_num_requests_running{model_name="m",replica="one"} 1.0' in text
+        assert 'elman_http_requests_total{method="GET",replica="one",route="/health",status="200"} 1.0' in text

@@ -240,6 +240,35 @@ def test_stop_strings_and_the_end_finish_a_text(server):
     assert text(stopped) == text(plain)[: text(plain).index(stop)]
 
 
+def test_a_state_after_a_stop_string_is_that_where_the_text_stops(server):
+    """Catches: tokens that were drawn before the text was known to stop."""
+    one = server()
+    (plain,) = one.run(one.generation("the", seed=1, limit=40))
+    drawn = [output.token for output in plain if isinstance(output, Piece)]
+    stop = text(plain)[5:8]
+    kept = one.generation("the", seed=1, limit=40, stop=[stop], keep=True)
+    others = [one.generation("a", seed=2, limit=300, stop_at_end=False) for _ in range(3)]
+    stopped, *_ = one.run(kept, *others)
+    length = sum(isinstance(output, Piece) for output in stopped)
+    snapshot = stopped[-1].snapshot
+    assert (snapshot.position, snapshot.pending) == (1 + len("the") + length - 1, (drawn[length - 1],))
+    known = [one.tokenizer.start_id, *one.tokenizer.encode("the"), *drawn[:length]]
+    (expected,) = one.run(one.generation("", seed=5, known=[*map(int, known)]))
+    assert pieces(one.run(one.generation("", seed=5, start=snapshot))[0]) == pieces(expected)
+
+
+@pytest.mark.parametrize("rows", [TorchRows, None], ids=["torch", "chosen"])
+def test_tokens_that_come_together_are_delivered_together(server, rows):
+    """The first by itself; all of them with the last."""
+    boxes = queue.Queue()
+    one = server(rows=rows, interval=1000.0)
+    one.scheduler.deliver = boxes.put
+    one.scheduler.submit(0, [one.generation("the", limit=300, stop_at_end=False)])
+    first, rest = boxes.get(timeout=60), boxes.get(timeout=60)
+    assert 1 <= len(first) < 300
+    assert len(first) + len(rest) == 301
+
+
 def test_a_cancelled_text_gives_nothing_more_and_frees_its_row(server):
     one = server(max_rows=1)
     endless, next_one = one.generation("the", limit=10**6, stop_at_end=False), one.generation("a")
@@ -277,7 +306,7 @@ def test_a_full_queue_is_refused(server):
 
 
 def test_invalid_logits_fail_one_text_only(server):
-    one = server()
+    one = server(rows=TorchRows)
     broken, good = one.generation("d", limit=30, seed=1), one.generation("the", limit=200, seed=1, stop_at_end=False)
     expected = pieces(one.run(one.generation("the", limit=200, seed=1, stop_at_end=False))[0])
     choose = one.scheduler.rows.choose
@@ -295,7 +324,7 @@ def test_invalid_logits_fail_one_text_only(server):
 
 
 def test_a_failing_step_fails_all_texts_and_the_next_ones_run(server):
-    one = server()
+    one = server(rows=TorchRows)
     step, calls = one.scheduler.rows.step, []
 
     def fail_once(feeds):

@@ -23,7 +23,7 @@ FLAGS = ["-std=c++20", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"]
 # -ffast-math without -ffinite-math-only; that flag itself would change the rounding mode of the whole process.
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math"]
 STEP_HEADS = "scalar_math.h", "step/row.h", "step/kernels.h"
-RUNTIME_HEADS = "scalar_math.h", "step/row.h", "step/products.h", "step/sampling.h"
+RUNTIME_HEADS = "scalar_math.h", "step/row.h", "step/threads.h", "step/products.h", "step/sampling.h"
 HERE = Path(__file__).parent
 C_TYPES = {torch.float32: "float", torch.float64: "double", torch.bool: "bool", torch.complex64: "complex"}
 C_TYPES |= {torch.int64: "int64_t", torch.int32: "int32_t", torch.uint8: "uint8_t"}

@@ -1,6 +1,5 @@
 """`/v1/chat/completions`: the next message of a chat."""
 
-import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -11,7 +10,16 @@ from starlette.responses import JSONResponse, Response
 from elman.serving.api.event_stream import DONE, EventStream, event, primed
 from elman.serving.api.routing import Body, Serving, router
 from elman.serving.api.sampling_fields import SamplingFields
-from elman.serving.api.text_call import Text, check_count, check_prompt, make_texts, usage
+from elman.serving.api.text_call import (
+    Text,
+    all_finished,
+    check_count,
+    check_prompt,
+    joined,
+    make_texts,
+    random_id,
+    usage,
+)
 from elman.serving.api.text_service import TextService
 from elman.serving.errors import ApiError
 from elman.serving.generation import Piece
@@ -113,18 +121,20 @@ async def _events(body: ChatRequest, service: TextService) -> AsyncGenerator[byt
             extra = {"usage": usage(texts)} if options and options.continuous_usage_stats else {}
             return event(head | {"choices": [choice]} | extra)
 
+        events: list[bytes] = []
         async for batch in service.outputs(model, texts):
             events = []
-            for text, output in batch:
+            for text, outputs in joined(batch):
                 if len(text.pieces) == 0:
                     events.append(chunk(numbers[id(text)], {"role": "assistant", "content": ""}, None, ()))
-                new = trims[id(text)].push(text.add(output))
-                pieces = [output] if isinstance(output, Piece) else []
+                new = trims[id(text)].push("".join([text.add(output) for output in outputs]))
+                pieces = [output for output in outputs if isinstance(output, Piece)]
                 events.append(chunk(numbers[id(text)], {"content": new} if new or pieces else {}, text, pieces))
-            yield b"".join(events)
+            if not all_finished(texts):
+                yield b"".join(events)
         if options and options.include_usage:
-            yield event(head | {"choices": [], "usage": usage(texts)})
-        yield DONE
+            events.append(event(head | {"choices": [], "usage": usage(texts)}))
+        yield b"".join([*events, DONE])
 
 
 class Trimmed:
@@ -144,7 +154,7 @@ class Trimmed:
 
 def _head(model: TextModel, kind: str) -> dict[str, Any]:
     return {
-        "id": f"chatcmpl-{secrets.token_hex(12)}",
+        "id": f"chatcmpl-{random_id()}",
         "object": kind,
         "created": int(time.time()),
         "model": model.name,

@@ -1,6 +1,5 @@
 """`/v1/completions`: text after prompts, or the log-probabilities of given text (echo)."""
 
-import secrets
 import time
 from collections.abc import AsyncGenerator
 from itertools import islice
@@ -12,7 +11,16 @@ from starlette.responses import JSONResponse, Response
 from elman.serving.api.event_stream import DONE, EventStream, event, primed
 from elman.serving.api.routing import Serving, router
 from elman.serving.api.sampling_fields import SamplingFields, Tokens
-from elman.serving.api.text_call import Text, check_count, check_prompt, make_texts, usage
+from elman.serving.api.text_call import (
+    Text,
+    all_finished,
+    check_count,
+    check_prompt,
+    joined,
+    make_texts,
+    random_id,
+    usage,
+)
 from elman.serving.api.text_service import Origin, TextService
 from elman.serving.errors import ApiError
 from elman.serving.generation import Piece, Scored
@@ -123,11 +131,12 @@ async def _events(body: CompletionRequest, service: TextService) -> AsyncGenerat
         head, numbers = _head(model), {id(text): number for number, text in enumerate(texts)}
         echoed: set[int] = set()
         told = {id(text): 0 for text in texts}  # tokens whose log-probabilities have been sent
+        events: list[bytes] = []
         async for batch in service.outputs(model, texts):
             events = []
-            for text, output in batch:
-                new = text.add(output)
-                if isinstance(output, Scored):
+            for text, outputs in joined(batch):
+                new = "".join([text.add(output) for output in outputs])
+                if isinstance(outputs[0], Scored):
                     continue
                 number = numbers[id(text)]
                 prompt = model.text_of(text.prompt) if body.echo and number not in echoed else ""
@@ -144,16 +153,17 @@ async def _events(body: CompletionRequest, service: TextService) -> AsyncGenerat
                 if options and options.continuous_usage_stats:
                     chunk["usage"] = usage(texts)
                 events.append(event(chunk))
-            yield b"".join(events)
+            if not all_finished(texts):
+                yield b"".join(events)
         extra = await origin.save(texts[0].snapshot)
         if extra or (options and options.include_usage):
-            yield event(head | {"choices": [], "usage": usage(texts)} | extra)
-        yield DONE
+            events.append(event(head | {"choices": [], "usage": usage(texts)} | extra))
+        yield b"".join([*events, DONE])
 
 
 def _head(model: TextModel) -> dict[str, Any]:
     return {
-        "id": f"cmpl-{secrets.token_hex(12)}",
+        "id": f"cmpl-{random_id()}",
         "object": "text_completion",
         "created": int(time.time()),
         "model": model.name,

@@ -46,12 +46,16 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        last = b""
         try:
             async for data in self.events:
-                await send({"type": "http.response.body", "body": data, "more_body": True})
+                if data.endswith(DONE):  # nothing follows: sent with the end of the answer
+                    last = data
+                else:
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
         finally:
             await self.events.aclose()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
 async def until_gone(receive: Receive) -> None:

@@ -9,7 +9,8 @@ from html import escape
 from elman.serving.api.routing import routes_of
 from elman.serving.models import Entry
 
-STYLE = "body{font:16px/1.5 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}pre{overflow:auto}"
+STYLE = "body{font:16px/1.5 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}"
+STYLE += "pre{white-space:pre-wrap;overflow-wrap:anywhere}"
 HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'sha256-{HASH}'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
@@ -27,13 +28,16 @@ def help_page(address: str, entries: Sequence[Entry], needs_token: bool) -> str:
         f"<li><code>{escape(entry.id)}</code> ({escape(entry.task.name)}): {escape(', '.join(routes_of(entry)))}</li>"
         for entry in entries
     ]
-    if entries:
-        title, command = "Ask one", curl(address, routes_of(entries[0])[0], entries[0].id, needs_token)
-    else:
-        title, command = "Ask for the models", f'curl {address}v1/models -H "Authorization: Bearer $TOKEN"'
+    firsts: dict[str, str] = {}  # one model for each route
+    for entry in entries:
+        firsts.setdefault(routes_of(entry)[0], entry.id)
+    commands = [curl(address, route, id, needs_token) for route, id in firsts.items()]
+    if not entries:
+        commands = [f'curl {address}v1/models -H "Authorization: Bearer $TOKEN"']
+    shown = "".join(f"<pre>{escape(command)}</pre>" for command in commands)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>elman</title>'
         f"<style>{STYLE}</style></head><body><h1>elman</h1><p>Trained sequence models.</p><ul>{''.join(rows)}</ul>"
-        f"<h2>{title}</h2><pre>{escape(command)}</pre>"
+        f"<h2>{'Ask' if entries else 'Ask for the models'}</h2>{shown}"
         "<p><code>GET /openapi.json</code> describes every route.</p></body></html>"
     )

@@ -93,5 +93,10 @@ def routes_of(entry: Entry) -> list[str]:
     return [f"/{entry.task.endpoint or GENERATION}"]
 
 
-Serving = Annotated[Server, Depends(Server)]
+async def server_of(request: Request) -> Server:
+    """In the event loop: a class would be called in a thread."""
+    return Server(request)
+
+
+Serving = Annotated[Server, Depends(server_of)]
 """The type of a route's parameter that gets the server."""

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +70,21 @@ class Text:
         return new
 
 
+def all_finished(texts: Sequence[Text]) -> bool:
+    return all(text.finish_reason for text in texts)
+
+
+def joined(batch: Sequence[tuple[Text, Output]]) -> list[tuple[Text, list[Output]]]:
+    """Outputs by texts, the tokens of a text that came together as one."""
+    groups: list[tuple[Text, list[Output]]] = []
+    for text, output in batch:
+        if groups and groups[-1][0] is text and isinstance(output, Piece) and isinstance(groups[-1][1][-1], Piece):
+            groups[-1][1].append(output)
+        else:
+            groups.append((text, [output]))
+    return groups
+
+
 def failure(problem: Exception) -> Exception:
     if isinstance(problem, ElmanError):
         return ApiError(400, str(problem))
@@ -95,6 +111,11 @@ def cached_tokens(text: Text) -> int:
     """Tokens of the prompt whose state was known; the start of a text is not counted as one."""
     implied = len(text.prompt.known) - len(text.prompt.tokens)
     return min(max(text.generation.cached - implied, 0), len(text.prompt.tokens))
+
+
+def random_id() -> str:
+    """Names an answer; it opens nothing, so that it need not be hard to guess."""
+    return f"{random.getrandbits(96):024x}"
 
 
 def make_texts(

@@ -42,7 +42,7 @@ class TextService:
     async def open(self, name: str | None) -> AsyncIterator[TextModel]:
         """The language model of that name; it stays loaded in the block."""
         async with self.pool.use(self._chosen(name)) as served:
-            yield await asyncio.to_thread(served.worker, TextModel.of)
+            yield served.made(TextModel.of) or await asyncio.to_thread(served.worker, TextModel.of)
 
     def _chosen(self, name: str | None) -> str:
         """The model that a request names, or the only one that generates text."""

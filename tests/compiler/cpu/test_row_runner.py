@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from elman.compiler.cpu.step import History, RowRunner, Rules, Runner, compile_step
+from elman.compiler.cpu.step import History, RowRunner, Rules, Runner, Turn, compile_step
 from elman.generation.engine import rules_of
 from elman.generation.sampling import GenerationConfig, process_logits, sample
+from elman.models import LanguageModel, StackConfig
+from elman.ops.state import leaves
 
 VOCABULARY = 50
 EOS = 0
@@ -152,6 +154,10 @@ def test_misuse_says_what_is_wrong(program):
         runner.step([row], [1, 2])
     with pytest.raises(ValueError, match="token 50 is not among the 50 tokens"):
         runner.score([row], [50])
+    with pytest.raises(ValueError, match="2 tokens to read, 1 to be scored"):
+        runner.begin(Turn(row, [1, 2], given=[3]))
+    with pytest.raises(ValueError, match="token 50 is not among the 50 tokens"):
+        runner.begin(Turn(row, [1], given=[50]))
     with pytest.raises(ValueError, match="logit_bias: token 50 is not among"):
         Rules(VOCABULARY, {50: 1.0})
     with pytest.raises(ValueError, match="rules for 3 tokens; the model has 50"):
@@ -189,3 +195,104 @@ def test_a_text_of_the_loop_equals_one_of_rows(program):
         runner.step([row], [found[-1].token])
     assert [choice.token for choice in found] == expected
     assert [choice.log_prob for choice in found] == log_probs
+
+
+def all_at_once(runner, turns):
+    """What turns give, with a look at them in between."""
+    for turn in turns:
+        runner.begin(turn)
+    over, found = runner.advance(steps=3, beside=2), {turn.row: runner.progress(turn.row) for turn in turns}
+    over += runner.advance(beside=4)
+    assert sorted(over) == sorted(turn.row for turn in turns)
+    assert runner.advance() == []
+    return [
+        tuple(first + rest for first, rest in zip(found[turn.row], runner.progress(turn.row), strict=True))
+        for turn in turns
+    ]
+
+
+def step_by_step(runner, turns, ends):
+    """What `advance` gives, by single steps and draws."""
+    found = []
+    for turn in turns:
+        drawn = []
+        for place, token in enumerate(turn.inputs):
+            runner.step([turn.row], [token])
+            if turn.given:
+                drawn += runner.score([turn.row], [turn.given[place]], turn.top)
+        for uniform in turn.uniforms:
+            if drawn:
+                runner.step([turn.row], [drawn[-1].token])
+            drawn += runner.sample([turn.row], [uniform], turn.top)
+            if drawn[-1].token in ends:
+                break
+        tops = [choice.top for choice in drawn] if turn.top else []
+        found.append((len(turn.inputs), [one.token for one in drawn], [one.log_prob for one in drawn], tops))
+    return found
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_turns_give_what_single_steps_give(threads):
+    """Prompts, draws with and without lists of the likeliest tokens, texts that end: row by row, in any company."""
+    torch.manual_seed(0)
+    model = LanguageModel(StackConfig.make({"hidden_size": 144, "pattern": ["lstm"]}), VOCABULARY).eval()
+    with torch.no_grad(), torch.inference_mode(False):
+        program = compile_step(model)
+    rules = Rules(VOCABULARY, {7: 2.0}, temperature=0.8, presence=0.5, penalty=1.2, window=4, end=7, start=3, stops=1)
+    random = torch.Generator().manual_seed(1)
+
+    def turns_of(rows):
+        random.manual_seed(2)
+        sizes = [(1, 20, 2), (9, 3, 0), (70, 0, 0), (2, 1, 60), (5, 12, 1), (9, 0, 3)]
+        tokens = [torch.randint(VOCABULARY, (known,), generator=random).tolist() for known, _, _ in sizes]
+        uniforms = [torch.rand(count, generator=random, dtype=torch.float64).tolist() for _, count, _ in sizes]
+        given = [()] * 5 + [tokens[1]]
+        return [Turn(*turn) for turn in zip(rows, tokens, uniforms, given, (top for *_, top in sizes), strict=True)]
+
+    results = []
+    for take in (all_at_once, lambda *given: step_by_step(*given, {7})):
+        runner = RowRunner(program, threads)
+        rows = [runner.add(model.initial_state(1)) for _ in range(6)]
+        for row in rows:
+            runner.set_rules(row, rules)
+        found = [*map(tuple, take(runner, turns_of(rows)))]
+        results.append((found, [torch.cat([part.view(-1) for part in leaves(runner.state(row))]) for row in rows]))
+    (found, states), (expected, stepped) = results
+    assert found == expected
+    assert any(tokens[-1:] == [7] and len(tokens) < 20 for _, tokens, _, _ in found)
+    assert all(map(torch.equal, states, stepped))
+
+
+def test_turns_stop_where_time_is_up_but_every_row_takes_a_step(program):
+    runner, rows = rows_with(program, torch.randn(3, VOCABULARY))
+    for turn in (Turn(rows[0], [1] * 90), Turn(rows[1], [1], [0.5] * 9), Turn(rows[2], [1, 1])):
+        runner.set_rules(turn.row, Rules(VOCABULARY))
+        runner.begin(turn)
+    assert runner.advance(0, beside=4) == []
+    found = [runner.progress(row) for row in rows]
+    assert [(one.read, len(one.tokens)) for one in found] == [(1, 0), (1, 1), (1, 0)]
+    assert [int(runner.state(row)[1]) for row in rows] == [1, 1, 1]
+    runner.remove(rows[1])
+    assert runner.advance(steps=3, beside=4) == [rows[2]]
+    assert [runner.progress(row).read for row in (rows[0], rows[2])] == [15, 1]
+
+
+def test_turns_of_logits_that_are_not_finite_end(program):
+    runner, rows = rows_with(program, torch.tensor([[torch.nan] * VOCABULARY, [0.0] * VOCABULARY]))
+    for row in rows:
+        runner.begin(Turn(row, [1], [0.5] * 4))
+    assert sorted(runner.advance()) == sorted(rows)
+    assert [len(runner.progress(row).tokens) for row in rows] == [1, 4]
+
+
+def test_excluding_a_token_draws_what_no_weight_for_it_draws(program):
+    """The quick way where nothing else changes the weights, and where the token is the most probable one."""
+    logits = torch.randn(2, VOCABULARY)
+    logits[0, 9], logits[1, 9] = -1.0, 9.0
+    runner, rows = rows_with(program, logits)
+    for row in rows:
+        runner.set_rules(row, Rules(VOCABULARY, excluded=9))
+    without = logits.double().softmax(1).index_fill(1, torch.tensor([9]), 0).cumsum(1)
+    for uniform in torch.arange(0.005, 1, 0.01).tolist():
+        expected = [int((row < uniform * row[-1]).sum()) for row in without]
+        assert [choice.token for choice in runner.sample(rows, [uniform] * 2)] == expected

@@ -10,6 +10,7 @@
 #define ENTRY [[maybe_unused]] static
 #include "kernels/scalar_math.h"
 #include "kernels/row.h"
+#include "alone.h"
 #include "kernels/products.h"
 #include "kernels/sampling.h"
 #include "kernels/kernels.h"
@@ -124,7 +125,7 @@ void restore(elman* context, const uint8_t* from) {
     std::memcpy(context->row->output, from, OUTPUTS * 4);
     from += OUTPUTS * 4;
     for (int64_t n = 0; n < PARTS_OF_STATE; ++n) {
-        const Part& part = STATE[n];
+        const StatePart& part = STATE[n];
         if (!part.slides()) {
             std::memcpy(context->row->state[n], from, (size_t)part.bytes);
             from += part.bytes;
@@ -141,7 +142,7 @@ void save(const elman* context, uint8_t* to) {
     std::memcpy(to, context->row->output, OUTPUTS * 4);
     to += OUTPUTS * 4;
     for (int64_t n = 0; n < PARTS_OF_STATE; ++n) {
-        const Part& part = STATE[n];
+        const StatePart& part = STATE[n];
         const char* const from = (const char*)context->row->state[n];
         if (!part.slides()) {
             std::memcpy(to, from, (size_t)part.bytes);

@@ -34,7 +34,7 @@ constexpr int64_t PLACES = {places};
 constexpr int64_t WEIGHT_PLACES[] = {{{weight_places}}};
 constexpr uint64_t STATE_BYTES = {state_bytes};  // the logits, then the state
 constexpr int64_t PARTS_OF_STATE = {parts};
-constexpr Part STATE[] = {{{state}}};
+constexpr StatePart STATE[] = {{{state}}};
 
 }}  // namespace
 
@@ -107,7 +107,7 @@ def _header(
 
 
 def _part(lowered: LoweredStep, number: int) -> str:
-    """A part of the state as a Part of state.h."""
+    """A part of the state as a StatePart of state.h."""
     part, window = lowered.state[number], lowered.windows.get(number)
     if window is None:
         return f"{{{part.nbytes}, 0, 0, 0, 0}}"

@@ -5,7 +5,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 CPU = HERE.parent
 KERNELS = [CPU / "scalar_math.h", *(CPU / "step" / f"{name}.h" for name in ("row", "products", "sampling", "kernels"))]
-OWN = ("elman.h", "elman.cpp", "Makefile", "blob.h", "random.h", "state.h", "text.h", "utf8.h", "writer.h")
+OWN = ("elman.h", "elman.cpp", "Makefile", "alone.h", "blob.h", "random.h", "state.h", "text.h", "utf8.h", "writer.h")
 EXAMPLE = "example.c"
 
 

@@ -10,7 +10,7 @@ constexpr int64_t HEADER_OF_STRIP = 64;
 constexpr int64_t padded(int64_t bytes) { return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE; }
 
 // A part of the state. Of a window: `outer` strips of `total` positions of `inner` bytes, of which `length` are seen.
-struct Part {
+struct StatePart {
     int64_t bytes, outer, total, length, inner;
 
     bool slides() const { return outer > 0; }

@@ -26,7 +26,8 @@ class CompiledStep:
     def __init__(self, lowered: LoweredStep, parameters: list[Tensor]):
         self.lowered = lowered
         self.library = build.library(lowered.source)
-        self.library.set_kernels(build.runtime().gemm_fp32, build.runtime().gemm_int8)
+        runtime = build.runtime()
+        self.library.set_kernels(runtime.gemm_fp32, runtime.gemm_int8, runtime.each_row)
         self.renew(parameters)
 
     def renew(self, parameters: list[Tensor]) -> None:

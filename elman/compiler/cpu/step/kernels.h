@@ -2,7 +2,8 @@
 
 #if !defined(STANDALONE)  // else they are those of products.h
 static Gemm gemm_fp32, gemm_int8;
-ENTRY void set_kernels(Gemm fp32, Gemm int8) { gemm_fp32 = fp32, gemm_int8 = int8; }
+static Each each_row;
+ENTRY void set_kernels(Gemm fp32, Gemm int8, Each each) { gemm_fp32 = fp32, gemm_int8 = int8, each_row = each; }
 #endif
 
 namespace {

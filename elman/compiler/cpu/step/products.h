@@ -1,8 +1,9 @@
-// Matrix products with constant packed weights, for all rows at once: y = x @ W + bias. Needs row.h.
+// Matrix products with constant packed weights, for all rows at once: y = x @ W + bias. Needs threads.h.
 //
 // A row's result has the same bits whatever its company: every tile adds the products of an element in the same order,
 // by explicit fused multiply-adds, which compilers do not reorder.
 #include <algorithm>
+#include <vector>
 #if defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -13,7 +14,7 @@ namespace {
 
 constexpr int64_t LANES = 16;  // columns of a panel (matmul.py)
 constexpr int64_t GAP = 2;  // unused rows behind a panel: else the panels read together would alias in L1
-constexpr int64_t AHEAD = 512;  // prefetch distance in bytes
+constexpr int64_t AHEAD = 512, FURTHER = 4096;  // prefetch distance in bytes, for one row and for several
 constexpr int64_t FAR = 1 << 19;  // bytes of a matrix that L2 has not kept since the last step; only then prefetch
 
 #if defined(__AVX512F__)
@@ -44,6 +45,8 @@ constexpr int SIDE = SUMS;
 #endif
 // Rows and panels of a tile of several rows: its sums fill the registers.
 constexpr int TALL = 6, WIDE = VECTORS == 1 ? 4 : 1;
+// With the inputs of its rows side by side a tile can be taller, so that the weights are read less often.
+constexpr int MOST = 12;
 
 struct Floats {  // one row of a panel
     Vector part[VECTORS];
@@ -88,6 +91,33 @@ template <int R> struct Tile {
 // R rows times S panels, with C sums for each column.
 template <bool far> struct Floating {
     static int64_t bytes(int64_t inner) { return (inner + GAP) * LANES * sizeof(float); }
+    static constexpr bool gathers = VECTORS == 1;
+    static int64_t words(int64_t inner) { return inner; }
+    static const uint32_t* inputs(const Row& row) { return (const uint32_t*)row.x; }
+    template <int R, int S>
+    static void gathered(const Tile<R>& rows, const uint32_t* inputs, const char* panels, int64_t inner) {
+        const float *w = (const float*)panels, *x = (const float*)inputs;
+        const int64_t size = (inner + GAP) * LANES;
+        Floats sums[R][S] = {};
+        for (int64_t k = 0; k < inner; ++k, x += R) {
+            const float* from = w + k * LANES;
+            asm("" : "+r"(from));  // else S pointers are moved on
+            Floats weights[S];
+            for (int s = 0; s < S; ++s) {
+                __builtin_prefetch((const char*)(from + s * size) + FURTHER);
+                weights[s] = load(from + s * size);
+            }
+            for (int r = 0; r < R; ++r) {
+                const Floats factor = splat(x[r]);
+                for (int s = 0; s < S; ++s) sums[r][s] = multiply_add(weights[s], factor, sums[r][s]);
+            }
+        }
+        for (int r = 0; r < R; ++r)
+            for (int s = 0; s < S; ++s) {
+                const Floats sum = rows.bias[r] ? add(sums[r][s], load(rows.bias[r] + s * LANES)) : sums[r][s];
+                store(rows.y[r] + s * LANES, sum);
+            }
+    }
     template <int R, int S, int C> static void work(const Tile<R>& rows, const char* panels, int64_t inner) {
         const float* w = (const float*)panels;
         const float* x[R];
@@ -159,6 +189,52 @@ void all_rows(const Product& task, Row* const* rows, int64_t count, int64_t pane
     }
 }
 
+// The inputs of many rows, gathered by tiles: the first word of each row of a tile, the second of each …
+struct Gathered {
+    std::vector<uint32_t> words;
+    Row* const* rows;
+    int64_t count, tiles, product = 0;
+
+    int64_t first(int64_t tile) const { return count * tile / tiles; }  // tiles of equal height
+
+    template <class Form> void fill(Row* const* all, int64_t number, int64_t inner) {
+        const int64_t size = Form::words(inner);
+        rows = all, count = number, tiles = (count + MOST - 1) / MOST;
+        words.resize(count * size);
+        for (int64_t tile = 0; tile < tiles; ++tile) {
+            const int64_t start = first(tile), height = first(tile + 1) - start;
+            for (int64_t row = 0; row < height; ++row) {
+                const uint32_t* from = Form::inputs(*rows[start + row]);
+                uint32_t* to = words.data() + start * size + row;
+                for (int64_t k = 0; k < size; ++k) to[k * height] = from[k];
+            }
+        }
+    }
+};
+
+// S panels of R rows at `start`.
+template <class Form, int R, int S>
+void gathered_tile(const Product& task, const Gathered& inputs, int64_t start, int64_t panel) {
+    Tile<R> here;
+    const int64_t column = panel * LANES;
+    for (int r = 0; r < R; ++r) {
+        const Row& row = *inputs.rows[start + r];
+        here.x[r] = row.x, here.bias[r] = row.bias ? row.bias + column : nullptr, here.y[r] = row.y + column;
+    }
+    const uint32_t* words = inputs.words.data() + start * Form::words(task.inner);
+    Form::template gathered<R, S>(here, words, task.weights + panel * Form::bytes(task.inner), task.inner);
+}
+
+// Panels `panel` to `end` of a tile of `height` rows, at most R.
+template <class Form, int R>
+void gathered_panels(const Product& task, const Gathered& inputs, int64_t start, int64_t height, int64_t panel, int64_t end) {
+    if constexpr (R > 1)
+        if (height < R) return gathered_panels<Form, R - 1>(task, inputs, start, height, panel, end);
+    constexpr int S = R > 8 ? 2 : R > 6 ? 3 : 4;
+    if (end - panel >= S) gathered_tile<Form, R, S>(task, inputs, start, panel);
+    else for (; panel < end; ++panel) gathered_tile<Form, R, 1>(task, inputs, start, panel);
+}
+
 // The last panels, fewer than SUMS: in groups of S, S / 2 … 1. Of the tiles here, C * S is always SUMS.
 template <class Form, int S> int64_t last_panels(const Product& task, Row* const* rows, int64_t count, int64_t panel) {
     const int64_t all = (S == 1 ? task.columns + LANES - 1 : task.columns) / LANES;  // the incomplete one too
@@ -167,22 +243,50 @@ template <class Form, int S> int64_t last_panels(const Product& task, Row* const
     return panel;
 }
 
+// Panels `panel` to `end`, which begin and end at multiples of SIDE or at the last panel; of many rows, of SUMS.
+template <template <bool> class Form>
+void product(
+    const Product& task, Row* const* rows, int64_t count, bool far, const Gathered& inputs, int64_t panel, int64_t end) {
+    const int64_t whole = std::min(end, task.columns / LANES / SUMS * SUMS);
+    if (count == 1 && far) {
+        for (; whole - panel >= SIDE; panel += SIDE) tile<Form<true>, 1, SIDE, 1>(task, rows, panel);
+        for (; panel < whole; panel += SUMS) tile<Form<true>, 1, SUMS, 1>(task, rows, panel);
+    } else if (count == 1) {
+        for (; panel < whole; panel += SUMS) tile<Form<false>, 1, SUMS, 1>(task, rows, panel);
+    } else if constexpr (Form<true>::gathers) {
+        const int64_t tallest = (count + inputs.tiles - 1) / inputs.tiles, side = tallest > 8 ? 2 : tallest > 6 ? 3 : 4;
+        for (; panel < whole; panel = std::min(whole, panel + side))
+            for (int64_t tile = 0; tile < inputs.tiles; ++tile) {
+                const int64_t start = inputs.first(tile), height = inputs.first(tile + 1) - start;
+                gathered_panels<Form<true>, MOST>(task, inputs, start, height, panel, std::min(whole, panel + side));
+            }
+    } else {
+        for (; panel < whole; panel += WIDE) all_rows<Form<true>, TALL, WIDE, 1>(task, rows, count, panel);
+    }
+    if (panel == end) return;
+    if (count > 1 || far) last_panels<Form<true>, SUMS / 2>(task, rows, count, panel);
+    else last_panels<Form<false>, SUMS / 2>(task, rows, count, panel);
+}
+
+constexpr int64_t SHARED = 1 << 16;  // elements of a matrix of which helpers take a part
+constexpr int64_t PART = 16;  // panels that a thread takes at once; half of it where there are many rows
+constexpr int64_t MANY = 16;  // rows
+
+std::atomic<int64_t> products = 0;
+
 template <template <bool> class Form>
 void product(const void* packed, Row* const* rows, int64_t count, int64_t inner, int64_t columns, bool far) {
     const Product task = {(const char*)packed, inner, columns};
-    const int64_t whole = columns / LANES / SUMS * SUMS;
-    int64_t panel = 0;
-    if (count > 1) {
-        for (; panel < whole; panel += WIDE) all_rows<Form<true>, TALL, WIDE, 1>(task, rows, count, panel);
-        last_panels<Form<true>, SUMS / 2>(task, rows, count, panel);
-    } else if (count && far) {
-        for (; whole - panel >= SIDE; panel += SIDE) tile<Form<true>, 1, SIDE, 1>(task, rows, panel);
-        for (; panel < whole; panel += SUMS) tile<Form<true>, 1, SUMS, 1>(task, rows, panel);
-        last_panels<Form<true>, SUMS / 2>(task, rows, count, panel);
-    } else if (count) {
-        for (; panel < whole; panel += SUMS) tile<Form<false>, 1, SUMS, 1>(task, rows, panel);
-        last_panels<Form<false>, SUMS / 2>(task, rows, count, panel);
-    }
+    const int64_t number = ++products;
+    const auto part = [&](int64_t from, int64_t to) {
+        static thread_local Gathered inputs;  // by each thread for itself
+        if (Form<true>::gathers && count > 1 && inputs.product != number) {
+            inputs.fill<Form<true>>(rows, count, inner);
+            inputs.product = number;
+        }
+        product<Form>(task, rows, count, far, inputs, from, to);
+    };
+    if (count) divided(inner * columns >= SHARED, (columns + LANES - 1) / LANES, count < MANY ? PART : PART / 2, part);
 }
 
 }  // namespace
@@ -245,6 +349,44 @@ inline void dots(const int8_t* w, const Quantised* const* rows, int64_t fours, i
 
 template <bool far> struct Rounded {
     static int64_t bytes(int64_t inner) { return ((inner + 3) / 4 * 4 + 8) * LANES; }
+    static int64_t words(int64_t inner) { return (inner + 3) / 4; }
+    static const uint32_t* inputs(const Row& row) { return (const uint32_t*)((const Quantised*)row.x)->values(); }
+#if defined(__AVX512VNNI__)
+    static constexpr bool gathers = true;
+    template <int R, int S>
+    static void gathered(const Tile<R>& rows, const uint32_t* x, const char* panels, int64_t inner) {
+        const int64_t fours = words(inner), size = bytes(inner);
+        __m512i sums[R][S];
+        for (int r = 0; r < R; ++r)
+            for (int s = 0; s < S; ++s) sums[r][s] = _mm512_setzero_si512();
+        for (int64_t k = 0; k < fours; ++k, x += R) {
+            const char* from = panels + k * 64;
+            asm("" : "+r"(from));
+            __m512i weights[S];
+            for (int s = 0; s < S; ++s) {
+                __builtin_prefetch(from + s * size + (R > TALL ? FURTHER : AHEAD));
+                weights[s] = _mm512_loadu_si512(from + s * size);
+            }
+            for (int r = 0; r < R; ++r) {
+                const __m512i input = _mm512_set1_epi32((int32_t)x[r]);
+                for (int s = 0; s < S; ++s) sums[r][s] = add_dots<2>(sums[r][s], input, weights[s]);
+            }
+        }
+        for (int s = 0; s < S; ++s) {
+            const float* scales = (const float*)(panels + s * size + fours * 64);
+            const __m512i totals = _mm512_loadu_si512(scales + LANES);
+            for (int r = 0; r < R; ++r) {
+                const Quantised* q = (const Quantised*)rows.x[r];
+                const __m512i numbers = _mm512_sub_epi32(sums[r][s], _mm512_mullo_epi32(_mm512_set1_epi32(q->zero), totals));
+                const __m512 factors = _mm512_mul_ps(_mm512_loadu_ps(scales), _mm512_set1_ps(q->scale));
+                const __m512 bias = rows.bias[r] ? _mm512_loadu_ps(rows.bias[r] + s * LANES) : _mm512_setzero_ps();
+                _mm512_storeu_ps(rows.y[r] + s * LANES, _mm512_fmadd_ps(_mm512_cvtepi32_ps(numbers), factors, bias));
+            }
+        }
+    }
+#else
+    static constexpr bool gathers = false;
+#endif
     template <int R, int S, int C> static void work(const Tile<R>& rows, const char* w, int64_t inner) {
         const Quantised* x[R];
         for (int r = 0; r < R; ++r) x[r] = (const Quantised*)rows.x[r];

@@ -42,10 +42,9 @@ class Part:
 
 def of_one_row(code: str) -> str:
     """The program of a model whose code has a function of this SIGNATURE."""
-    call = (
-        f"{EACH} step_row(weights, rows[n]->scratch, rows[n]->given, rows[n]->state, rows[n]->next, rows[n]->output);"
-    )
-    return f"{code}\n{STEP} {{\n{call}\n{SWAP}\n}}\n"
+    call = "step_row(weights, row.scratch, row.given, row.state, row.next, row.output);"
+    part = f"{PART.format(number=0)} {{ {call} }}"
+    return f"{code}\n{part}\n{STEP} {{\neach_row(part0, weights, rows, count);\n{SWAP}\n}}\n"
 
 
 def of_rows(fuser: LoopFuser, needed: int, opening: list[str], pointers: dict[str, str]) -> tuple[str, int]:
@@ -65,7 +64,7 @@ def of_rows(fuser: LoopFuser, needed: int, opening: list[str], pointers: dict[st
         if part.lines:
             declared = [declaration for name, declaration in pointers.items() if name in part.names]
             functions.append("\n".join([PART.format(number=number) + " {", *declared, *part.lines, "}"]))
-            main.append(f"{EACH} part{number}(weights, *rows[n]);")
+            main.append(f"each_row(part{number}, weights, rows, count);")
         if part.product:
             kernel, matrix, *_, inner, columns = part.product
             main += [pointers[matrix], f"{kernel}({matrix}, rows, count, {inner}, {columns});"]

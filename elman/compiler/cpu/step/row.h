@@ -15,6 +15,9 @@ struct Row {
 
 // y = x @ packed + bias, for all rows: gemm_fp32 and gemm_int8 of products.h, which is compiled once for all programs.
 typedef void (*Gemm)(const void* packed, Row* const* rows, int64_t count, int64_t inner, int64_t columns);
+// Calls a part of a program for each row.
+typedef void (*Part)(const void* const* weights, Row& row);
+typedef void (*Each)(Part part, const void* const* weights, Row* const* rows, int64_t count);
 
 namespace {
 

@@ -1,111 +1,34 @@
-// Steps of many rows, divided among threads. Needs sampling.h.
-#include <atomic>
-#include <functional>
-#include <thread>
-#include <unistd.h>
-#include <vector>
+// Steps of many rows, divided among threads. Needs threads.h and sampling.h.
+#include <chrono>
 
 namespace {
 
-// Threads that wait for work. A fork copies none of them: there the calling thread does all the work.
-class Pool {
-  public:
-    explicit Pool(int64_t threads) : size(threads) {
-        try {
-            for (int64_t n = 1; n < size; ++n) workers.emplace_back([this, n] { serve(n); });
-        } catch (...) {
-            close();
-            throw;
-        }
+// The rows of a step, those that want logits first.
+struct Stepping {
+    std::vector<Row*> rows;
+    int64_t outputs = 0;
+
+    template <class Wanted> void fill(int64_t count, const Wanted& wanted) {
+        rows.clear(), outputs = 0;
+        for (const bool kind : {true, false})
+            for (int64_t n = 0; n < count; ++n)
+                if (Row* row = wanted(n, kind)) rows.push_back(row), outputs += kind;
     }
 
-    void close() {
-        if (!owns()) return;
-        closing = true;
-        begin();
-        for (std::thread& worker : workers) worker.join();
-        workers.clear();
-    }
-
-    // Calls work(0) … work(size - 1), each in a thread.
-    void run(const std::function<void(int64_t)>& work) {
-        if (!owns() || size == 1) {
-            for (int64_t n = 0; n < size; ++n) work(n);
-            return;
-        }
-        job = &work;
-        busy = size - 1;
-        begin();
-        work(0);
-        for (int64_t left; (left = busy.load()); ) busy.wait(left);
-    }
-
-    bool owns() const { return owner == getpid(); }
-
-    const int64_t size;
-
-  private:
-    void begin() {
-        ++round;
-        round.notify_all();
-    }
-
-    void serve(int64_t number) {
-        for (int64_t seen = 0;;) {
-            round.wait(seen);
-            ++seen;
-            if (closing) return;
-            (*job)(number);
-            if (--busy == 0) busy.notify_one();
-        }
-    }
-
-    const pid_t owner = getpid();
-    std::vector<std::thread> workers;
-    const std::function<void(int64_t)>* job = nullptr;
-    std::atomic<int64_t> round = 0, busy = 0;
-    std::atomic<bool> closing = false;
+    void run(Step step, const void* const* weights) { step(weights, rows.data(), rows.size(), outputs); }
 };
 
 }  // namespace
 
-// Null if the system gives no more threads.
-extern "C" Pool* open_pool(int64_t threads) {
-    try {
-        return new Pool(threads);
-    } catch (...) {
-        return nullptr;
-    }
-}
-
-extern "C" void close_pool(Pool* pool) {
-    const bool own = pool->owns();
-    pool->close();
-    if (own) delete pool;  // in a fork its threads would be destroyed, which ends the process
-}
-
-// Each row moves on by its token. Rows whose `wanted` is 0 do without logits; each thread has its share of both kinds.
+// Each row moves on by its token. Rows whose `wanted` is 0 do without logits.
 extern "C" void step_rows(
     Pool* pool, Step step, const void* const* weights, Row* const* rows, const int64_t* tokens, const uint8_t* wanted,
     int64_t count) {
-    std::vector<Row*> ordered;
-    int64_t outputs = 0;
-    for (const bool kind : {true, false})
-        for (int64_t n = 0; n < count; ++n)
-            if ((wanted[n] != 0) == kind) {
-                *(int64_t*)rows[n]->given = tokens[n];
-                ordered.push_back(rows[n]);
-                outputs += kind;
-            }
-    pool->run([&](int64_t thread) {
-        const auto share = [&](int64_t all, int64_t part) { return all * part / pool->size; };
-        const int64_t with = share(outputs, thread), with_end = share(outputs, thread + 1);
-        const int64_t others = count - outputs, from_end = pool->size - thread;  // whoever has more of one has less of the other
-        const int64_t without = share(others, from_end - 1), without_end = share(others, from_end);
-        std::vector<Row*> mine(ordered.begin() + with, ordered.begin() + with_end);
-        mine.insert(mine.end(), ordered.begin() + outputs + without, ordered.begin() + outputs + without_end);
-        if (!mine.empty()) step(weights, mine.data(), mine.size(), with_end - with);
-    });
+    Stepping stepping;
+    for (int64_t n = 0; n < count; ++n) *(int64_t*)rows[n]->given = tokens[n];
+    stepping.fill(count, [&](int64_t n, bool kind) { return (wanted[n] != 0) == kind ? rows[n] : nullptr; });
+    const Helped helped(pool);
+    stepping.run(step, weights);
 }
 
 // A token of one row: drawn by its rules, or `given` and scored. Which the caller reads, and what it gets.
@@ -137,8 +60,11 @@ void most_probable(
     for (int64_t n = 0; n < count; ++n) log_probs[n] = (double)logits[tokens[n]] - normaliser;
 }
 
-void decide(Choice& choice, float* work, int64_t top, int64_t* tokens, double* log_probs) {
+void decide(Choice& choice, int64_t top, int64_t* tokens, double* log_probs) {
+    static thread_local std::vector<float> memory;
     const int64_t vocab = choice.rules->vocab;
+    memory.resize(std::max<size_t>(memory.size(), WORK * vocab));
+    float* const work = memory.data();
     float most = top_of(choice.logits, vocab);
     if (choice.given < 0) {
         choice.token = choose(choice.logits, *choice.rules, choice.history, choice.uniform, work, &choice.log_prob);
@@ -163,11 +89,107 @@ void decide(Choice& choice, float* work, int64_t top, int64_t* tokens, double* l
 
 // Decides on a token of each row; `tokens` and `log_probs` get the `top` most probable ones of each.
 extern "C" void choose_rows(Pool* pool, Choice* choices, int64_t count, int64_t top, int64_t* tokens, double* log_probs) {
-    pool->run([&](int64_t thread) {
-        std::vector<float> work;
-        for (int64_t n = count * thread / pool->size; n < count * (thread + 1) / pool->size; ++n) {
-            work.resize(WORK * choices[n].rules->vocab);
-            decide(choices[n], work.data(), top, tokens + n * top, log_probs + n * top);
-        }
+    const Helped helped(pool);
+    divided(true, count, 1, [&](int64_t from, int64_t to) {
+        for (int64_t n = from; n < to; ++n) decide(choices[n], top, tokens + n * top, log_probs + n * top);
     });
+}
+
+// What a row does: it reads `inputs`, then draws up to `most` tokens, and reads each of them but the last. With `given`
+// it scores the tokens in there, one after each input.
+struct Turn {
+    Row* row;
+    Choice choice;
+    const int64_t* inputs;
+    int64_t read, unread;  // how many of the inputs; after them the last token that was drawn
+    int64_t drawn, most;
+    const double* uniforms;  // one for each token that is drawn
+    const int64_t* given;  // or null
+    int64_t* tokens;  // that were drawn or scored; -1 at the end of them if logits are not finite
+    double* log_probs;
+    int64_t top, *top_tokens;  // the most probable ones at each place
+    double* top_log_probs;
+    int64_t own, last;  // whether the inputs have ended, and the token that was drawn, as it is read
+
+    bool wants_logits() const { return given || (unread == 1 && most); }
+
+    void take_input() {
+        *(int64_t*)row->given = own ? last : inputs[read++];
+        --unread;
+    }
+
+    void draw() {
+        const Rules& rules = *choice.rules;
+        choice.uniform = given ? 0 : uniforms[drawn], choice.given = given ? given[drawn] : -1;
+        decide(choice, top, top_tokens + drawn * top, top_log_probs + drawn * top);
+        tokens[drawn] = choice.token, log_probs[drawn] = choice.log_prob;
+        ++drawn;
+        if (choice.token < 0) unread = 0;
+        if (given || choice.token < 0 || drawn == most || (rules.stops && choice.token == rules.end)) return;
+        last = choice.token == rules.end ? rules.start : choice.token;
+        own = unread = 1;
+    }
+};
+
+namespace {
+
+typedef std::chrono::steady_clock Clock;
+
+// Which rows are stepped next.
+struct Course {
+    std::vector<Turn*> turns;
+    const int64_t steps, beside;
+    const Clock::time_point soon, until;
+    int64_t stepped = 0, ahead = 0;  // steps of all rows, and those of prompts since the last of them
+    bool late = false, ended = false;
+    Stepping stepping = {};
+    std::vector<Turn*> drawing = {};  // in the order of the rows that want logits
+
+    bool any(int64_t unread) const {
+        return std::any_of(turns.begin(), turns.end(), [&](const Turn* turn) { return turn->unread >= unread; });
+    }
+
+    bool one_is_over() const {
+        return std::any_of(turns.begin(), turns.end(), [](const Turn* turn) { return !turn->unread; });
+    }
+
+    void plan() {
+        const auto now = Clock::now();
+        late = late || now >= until || (now >= soon && one_is_over());
+        ended = stepped >= (late ? 1 : steps) || !any(1);
+        if (ended) return;
+        const bool prompts = ahead < beside && !late && any(2);
+        ahead = prompts ? ahead + 1 : 0;
+        stepped += !prompts;
+        drawing.clear();
+        stepping.fill(turns.size(), [&](int64_t n, bool kind) -> Row* {
+            Turn& turn = *turns[n];
+            if (turn.unread < 1 + prompts || kind != turn.wants_logits()) return nullptr;
+            if (kind) drawing.push_back(&turn);
+            return turn.row;
+        });
+        for (Turn* turn : turns)
+            if (turn->unread >= 1 + prompts) turn->take_input();
+    }
+};
+
+}  // namespace
+
+// Takes turns until all have ended, or for so many steps of all rows, or until time is up (a fifth of it where some have
+// ended), but one step at least. Between two of these, rows with more than one token to read take up to `beside` steps
+// by themselves.
+extern "C" void advance_rows(
+    Pool* pool, Step step, const void* const* weights, Turn* turns, const int64_t* numbers, int64_t count, int64_t steps,
+    int64_t beside, double seconds) {
+    const auto time = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    const auto now = Clock::now();
+    Course course = {{}, steps, beside, now + time / 5, now + time};
+    for (int64_t n = 0; n < count; ++n) course.turns.push_back(turns + numbers[n]);
+    const Helped helped(pool);
+    for (course.plan(); !course.ended; course.plan()) {
+        course.stepping.run(step, weights);
+        divided(true, course.drawing.size(), 1, [&](int64_t from, int64_t to) {
+            for (int64_t n = from; n < to; ++n) course.drawing[n]->draw();
+        });
+    }
 }

@@ -154,6 +154,13 @@ void keep_min_p(float* weights, const float* scores, int64_t vocab, float top, d
         if (((double)scores[n] - top) * inverse < least) weights[n] = 0;
 }
 
+// Whether only a token is excluded that is not the most probable one: then all other weights stay.
+bool only_excludes(const float* logits, const Rules& rules, const History& history, float most) {
+    const bool counted = history.counts && (rules.presence != 0 || rules.frequency != 0);
+    return rules.excluded >= 0 && rules.penalty == 1 && !counted && !rules.biases && rules.temperature == 1 &&
+           rules.min_p == 0 && logits[rules.excluded] < most;
+}
+
 // Samples the next token, or -1 if the logits are not finite. `work` has room for the vocabulary WORK times.
 int64_t choose(
     const float* logits, const Rules& rules, const History& history, double uniform, float* work, double* log_prob) {
@@ -161,7 +168,9 @@ int64_t choose(
     float most;
     const double all = weigh(logits, vocab, work, most);
     if (!std::isfinite(all) || !(all > 0)) return -1;
-    const float* scores = shape(logits, rules, history, work + vocab);
+    const bool excludes = only_excludes(logits, rules, history, most);
+    if (excludes) work[rules.excluded] = 0;
+    const float* scores = excludes ? logits : shape(logits, rules, history, work + vocab);
     const bool changed = scores != logits;
     const float top = changed ? top_of(scores, vocab) : most;
     int64_t token;

@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
+import numpy as np
 
 NO_TOKEN = -1  # padding of the window of recent tokens
 
@@ -26,9 +26,8 @@ class Rules(ctypes.Structure):
         tokens = [*(logit_bias or {})]
         if wrong := [token for token in tokens if not 0 <= token < vocab]:
             raise ValueError(f"logit_bias: token {wrong[0]} is not among the {vocab} tokens")
-        self._tokens = torch.tensor(tokens, dtype=torch.int64)
-        self._values = torch.tensor([*(logit_bias or {}).values()], dtype=torch.float64)
-        self.biases, self.biased, self.bias = len(tokens), self._tokens.data_ptr(), self._values.data_ptr()
+        self._tokens, self._values = np.array(tokens, np.int64), np.array([*(logit_bias or {}).values()], np.float64)
+        self.biases, self.biased, self.bias = len(tokens), self._tokens.ctypes.data, self._values.ctypes.data
 
 
 class History(ctypes.Structure):
@@ -40,10 +39,10 @@ class History(ctypes.Structure):
         """`known`: the text so far, of which nothing was generated."""
         super().__init__()
         last = list(known)[-rules.window :]
-        self._recent = torch.tensor([NO_TOKEN] * (rules.window - len(last)) + last, dtype=torch.int64)
-        self.recent = self._recent.data_ptr()
-        self._counts = torch.zeros(rules.vocab if rules.presence or rules.frequency else 0, dtype=torch.int32)
-        self.counts = self._counts.data_ptr() or None
+        self._recent = np.array([NO_TOKEN] * (rules.window - len(last)) + last, np.int64)
+        self.recent = self._recent.ctypes.data
+        self._counts = np.zeros(rules.vocab if rules.presence or rules.frequency else 0, np.int32)
+        self.counts = self._counts.ctypes.data if len(self._counts) else None
 
     def count(self, token: int) -> None:
         """Counts a token as generated, as sampling does with those that it draws."""
