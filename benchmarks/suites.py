@@ -43,6 +43,7 @@ def _wikitext() -> str | None:
 
 SUITES = {
     "stepping": Suite("one token at a time on one core", "stepping", _peers, agreement.stepping, 30),
+    "exports": Suite("exported C libraries of every layer", "exports", _no_requirement, list, 15),
     "rows": Suite("steps of many rows at once, one and two threads", "rows", _peers, agreement.rows, 9),
     "training": Suite("a training step on one core", "training", _no_requirement, agreement.recurrence, 15),
     "epoch": Suite("the WikiText-2 LSTM recipe", "recipe_update", _no_requirement, agreement.recurrence, 5),

@@ -12,7 +12,18 @@ PACKAGE = ROOT / "elman"
 TOP = ["errors", "lazy", "registry", "plain_yaml", "config", "jsonable", "shapes", "files", "limits", "untrusted"]
 TOP += ["memory", "processes", "ray_cluster"]
 PACKAGES = ["corpus", "tokenizers", "batches", "ops", "compiler", "recurrence", "cells", "layers", "models", "training"]
-PACKAGES += ["runs", "evaluation", "generation", "figures", "inspection", "pipeline", "comparison", "serving", "studio"]
+PACKAGES += [
+    "runs",
+    "evaluation",
+    "generation",
+    "figures",
+    "inspection",
+    "pipeline",
+    "export",
+    "comparison",
+    "serving",
+    "studio",
+]
 PACKAGES += ["bench", "cli"]
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -255,7 +255,7 @@ def _compile(model: nn.Module, weights: str) -> tuple[CompiledStep | None, str]:
         if isinstance(problem, NoCompiler):
             _warn_once(str(problem))
         return None, str(problem)
-    quantized = weights != "int8" or any(weight.format == "int8" for weight in program.lowered.weights)
+    quantized = weights != "int8" or any(weight.format in ("int8", "rows") for weight in program.lowered.weights)
     return program, f"{vectors()}, {weights if quantized else 'fp32: no matrix is large enough for int8'}"
 
 

@@ -11,8 +11,8 @@ from whole_runs import run
 
 import elman
 from elman.errors import ConfigError, DataError, UnknownName
+from elman.export import export_run
 from elman.models.stack import count_parameters
-from elman.pipeline.exporting import export_run
 from elman.pipeline.importing import import_arpa
 from elman.pipeline.importing_torch import import_torch
 

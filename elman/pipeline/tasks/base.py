@@ -35,6 +35,7 @@ from elman.pipeline.tasks.settings import Settings, TaskSettings
 from elman.training.reports import Validation
 
 if TYPE_CHECKING:
+    from elman.compiler.cpu.standalone import StepModel
     from elman.corpus import Corpus, SourceReader
     from elman.corpus.config import Table
     from elman.inspection.inspected_text import InspectedText
@@ -238,6 +239,10 @@ class TaskPrediction(ABC):
     """Lines predicted together; None: few at first, so that the first answers come soon, then more."""
     inputs: ClassVar[tuple[str, ...]] = ("text",)
     """Fields of a line that `predict` reads the text from: the first one that the line has."""
+
+    def step_model(self, model: Any) -> "StepModel":
+        """A trained model as a step over tokens, for programs without Python; an error if it has no such form."""
+        raise ConfigError(f"models of task {self.name} have no form of single steps over the tokens of one text")
 
     def opening(self, data: Path) -> list[int]:
         """The tokens before a generated text without a prompt, from the encoded data of the run."""

@@ -28,6 +28,7 @@ from elman.pipeline.tasks.warm_start import starting_tokenizer
 from elman.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 
 if TYPE_CHECKING:
+    from elman.compiler.cpu.standalone import StepModel
     from elman.pipeline.recipe import Recipe
     from elman.pipeline.trained_model import TrainedModel
 
@@ -77,6 +78,13 @@ class TextTask(ExampleTask):
     def load(cls, folder: Path, recipe: "Recipe") -> Self:
         tokenizer = load_tokenizer(folder / "tokenizer.json")
         return cls(tokenizer, cls.Target.load(folder / cls.saved_files[1]), max_tokens(recipe))
+
+    def step_model(self, model: Any) -> "StepModel":
+        from elman.compiler.cpu.standalone import StepModel
+        from elman.models.reader_step import ReaderStep
+
+        reader = ReaderStep(model).eval()
+        return StepModel(reader, "number", max_tokens=self.max_tokens, start=reader.start)
 
     def rows(self, corpus: LabelledCorpus, split: Any, repairs: Repairs) -> Iterator[Settings]:
         """Fields `text` (ids) and `label` (the target)."""

@@ -70,6 +70,19 @@ def test_scalar_functions_are_accurate_to_a_millionth():
         )
 
 
+@pytest.mark.parametrize("width", [90, 96])
+def test_rows_of_a_table_in_eight_bits_are_rounded_to_their_own_scale(width):
+    """Seen to fail: with the scale of the first row for all, and with rows that were not padded."""
+    torch.manual_seed(0)
+    table = nn.Embedding(200, width)
+    table.weight.data *= torch.logspace(-3, 3, 200).unsqueeze(1)
+    table.weight.data[7] = 0
+    runner = Runner(compile_step(Function(lambda token, part: part(token), table), "int8", torch.tensor([0])), [])
+    for token, row in ((0, 0), (7, 7), (199, 199), (200, 199), (2**62, 199), (-(2**62), 0)):  # others are clamped
+        found, right = runner.step(torch.tensor([token]))[0], table.weight.detach()[row]
+        assert bool(((found - right).abs() <= 0.501 * right.abs().max() / 127).all())
+
+
 def test_gemv_of_any_size_equals_torch():
     sizes = [(1, 1), (3, 16), (5, 17), (64, 64), (7, 130), (130, 33), (33, 50), (2, 64)]
     torch.manual_seed(0)

@@ -130,7 +130,14 @@ class AtenLowering(MatmulOps):
         self.note_gather(weight, index, target)
         return target
 
-    lower_embedding = gather_rows
+    def lower_embedding(self, weight: Value, index: Value, *_: Any) -> Value:
+        if (table := self.rounded_table(weight)) is None:
+            return self.gather_rows(weight, index)
+        count, (rows, size) = math.prod(index.shape), weight.shape
+        target, index = self.fuser.temporary((*index.shape, size), weight.dtype), self.fuser.contiguous(index)
+        arguments = f"{table}, {rows}, {size}, {index.pointer()}, {count}, {target.pointer()}"
+        self.fuser.call(f"gather_rounded({arguments});", [index], target)
+        return target
 
     def lower_gather(self, value: Value, axis: int, index: Value) -> Value:
         if axis % len(value.shape) != len(value.shape) - 1 or value.shape[:-1] != index.shape[:-1]:

@@ -32,8 +32,7 @@ class CompiledStep:
 
     def renew(self, parameters: list[Tensor]) -> None:
         """Packs the weights again, after the model's have changed."""
-        values = _constants(self.lowered, parameters)
-        arrays = [_array(weight, values[weight.node]) for weight in self.lowered.weights]
+        arrays = weight_arrays(self.lowered, parameters)
         packed = [n for n, weight in enumerate(self.lowered.weights) if weight.format != "plain"]
         sizes = [padded(arrays[n].nbytes) for n in packed]
         self.arena = aligned(sum(sizes))
@@ -51,13 +50,18 @@ def compile_step(model: Any, weights: str = "fp32", example: Tensor | None = Non
 
     `example`: one of the step's input; by default a token.
     """
+    return CompiledStep(*lower_step(model, weights, example))
+
+
+def lower_step(model: Any, weights: str = "fp32", example: Tensor | None = None) -> tuple[LoweredStep, list[Tensor]]:
+    """The C++ of `model.step`, and the tensors of the model that it is made for."""
     module = FunctionModule(model, model.step)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     if any(tensor.device.type != "cpu" for tensor in tensors.values()):
         raise CannotCompile("the model is not on the CPU")
     token = torch.zeros(1, dtype=torch.long) if example is None else example
     if hasattr(model, "machine_code"):
-        return CompiledStep(handwritten(model, tensors, token), list(tensors.values()))
+        return handwritten(model, tensors, token), list(tensors.values())
     try:
         with attributes_restored(module), sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng([]):
             # zeros with memory of their own: an initial state may be an expanded view
@@ -65,7 +69,7 @@ def compile_step(model: Any, weights: str = "fp32", example: Tensor | None = Non
             graph = trace(lambda values, *inputs: functional_call(module, values, inputs), tensors, token, state)
     except Exception as error:  # a tracer may fail in any way
         raise CannotCompile(f"the step cannot be traced: {trace_error(error)}") from error
-    return CompiledStep(lower(graph, len(tensors), weights), list(tensors.values()))
+    return lower(graph, len(tensors), weights), list(tensors.values())
 
 
 def handwritten(model: Any, tensors: dict[str, Tensor], token: Tensor) -> LoweredStep:
@@ -77,6 +81,12 @@ def handwritten(model: Any, tensors: dict[str, Tensor], token: Tensor) -> Lowere
     shapes = [part.to("meta") for _, part in parts_of(state)]
     weights = [Weight(node, one.to("meta"), "plain") for node, one in zip(nodes, tensors.values(), strict=True)]
     return LoweredStep(source, 0, weights, [], nodes, shapes, {}, token.to("meta"), logits.to("meta"))
+
+
+def weight_arrays(lowered: LoweredStep, parameters: list[Tensor]) -> list[Tensor]:
+    """What the program reads as its weights, packed for its kernels."""
+    values = _constants(lowered, parameters)
+    return [_array(weight, values[weight.node]) for weight in lowered.weights]
 
 
 def _constants(lowered: LoweredStep, parameters: list[Tensor]) -> dict[fx.Node, Tensor]:

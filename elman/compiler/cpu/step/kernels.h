@@ -1,8 +1,10 @@
 // Kernels of single steps, for one row: products of computed matrices, gathers, top-k. Needs row.h.
 
+#if !defined(STANDALONE)  // else they are those of products.h
 static Gemm gemm_fp32, gemm_int8;
 static Each each_row;
-extern "C" void set_kernels(Gemm fp32, Gemm int8, Each each) { gemm_fp32 = fp32, gemm_int8 = int8, each_row = each; }
+ENTRY void set_kernels(Gemm fp32, Gemm int8, Each each) { gemm_fp32 = fp32, gemm_int8 = int8, each_row = each; }
+#endif
 
 namespace {
 
@@ -17,7 +19,7 @@ inline complex operator*(complex a, complex b) {
 }
 
 // The product of one vector, with a matrix of its row's own choice.
-void gemv(Gemm gemm, const void* packed, const void* x, float* y, int64_t inner, int64_t columns) {
+inline void gemv(Gemm gemm, const void* packed, const void* x, float* y, int64_t inner, int64_t columns) {
     Row row = {};
     row.x = x, row.y = y;
     Row* const one = &row;
@@ -81,6 +83,18 @@ void gather_rows(const T* table, int64_t rows, int64_t size, const int64_t* indi
     for (int64_t n = 0; n < count; ++n) {
         const T* row = table + clamp_index(indices[n], rows) * size;
         std::copy(row, row + size, y + n * size);
+    }
+}
+
+// The same of a table in 8 bits: each row of whole numbers is followed by its scale (matmul.py).
+inline void gather_rounded(
+    const void* table, int64_t rows, int64_t size, const int64_t* indices, int64_t count, float* __restrict y) {
+    const int64_t padded = (size + 3) / 4 * 4;
+    for (int64_t n = 0; n < count; ++n) {
+        const int8_t* row = (const int8_t*)table + clamp_index(indices[n], rows) * (padded + 4);
+        float scale;
+        std::memcpy(&scale, row + padded, sizeof(scale));
+        for (int64_t k = 0; k < size; ++k) y[n * size + k] = scale * row[k];
     }
 }
 

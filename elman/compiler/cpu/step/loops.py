@@ -8,6 +8,7 @@ dropped at the end). A reduction over the last axes is computed in the nest of i
 """
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ REDUCTIONS = {  # by ATen's name: the initial value, and how the next element is
     "mean": ("0", "({0} + {1})"),
     "sum": ("0", "({0} + {1})"),
 }
+CONSTANT, VALUES = re.compile(r"const \w+ (v\d+) = "), re.compile(r"\bv\d+\b")
 Statements = list[tuple[str, Buffer | None]]  # C, and the buffer for whose sake alone it is there
 
 
@@ -44,18 +46,35 @@ class LoopNest:
         same_index = all(buffer not in self.written or element in self.local for element, buffer in elements)
         return self.sizes == sizes and len(depths) < 2 and same_index
 
-    def text(self, live: set[Buffer]) -> str:
-        def lines(statements: Statements) -> list[str]:
-            return [line for line, buffer in statements if buffer is None or buffer in live]
+    @property
+    def _statements(self) -> tuple[Statements, Statements, Statements]:
+        return self.prologue, self.body, self.epilogue
 
+    def text(self, live: set[Buffer]) -> str:
+        parts = [[line for line, buffer in one if buffer is None or buffer in live] for one in self._statements]
+        prologue, body, epilogue = without_dead_values(parts)
         loops = [f"for (int64_t i{n} = 0; i{n} < {size}; ++i{n})" for n, size in enumerate(self.sizes)]
-        inner = "\n".join(lines(self.body))
+        inner = "\n".join(body)
         for loop in reversed(loops[self.depth :]):
             inner = f"{loop} {{\n{inner}\n}}"
-        inner = "\n".join([*lines(self.prologue), inner, *lines(self.epilogue)])
+        inner = "\n".join([*prologue, inner, *epilogue])
         for loop in reversed(loops[: self.depth]):
             inner = f"{loop} {{\n{inner}\n}}"
         return f"{{\n{inner}\n}}"
+
+
+def without_dead_values(parts: list[list[str]]) -> list[list[str]]:
+    """The statements, without constants that no later statement reads."""
+    used: set[str] = set()
+    kept: list[list[str]] = []
+    for lines in reversed(parts):
+        kept.insert(0, [])
+        for line in reversed(lines):
+            declared = CONSTANT.match(line)
+            if declared is None or declared[1] in used:
+                used.update(VALUES.findall(line))
+                kept[0].insert(0, line)
+    return kept
 
 
 @dataclass

@@ -24,7 +24,7 @@ class Weight(NamedTuple):
 
     node: fx.Node
     layout: Tensor
-    format: str  # plain, fp32 or int8
+    format: str  # plain, fp32, int8, or rows (in 8 bits too)
 
 
 class LoweredStep(NamedTuple):

@@ -4,6 +4,7 @@ Matrices are packed in panels of 16 columns, so that memory is read in order:
 
     fp32: [W[0, c..c+16)  W[1, c..c+16)  ...  W[inner-1, c..c+16)  gap] for c = 0, 16, 32, ...
     int8: the same in groups of four rows, then the scale and the sum of each column
+    rows: of a table that is read row by row, each row in 8 bits, then its scale
 """
 
 import math
@@ -59,6 +60,15 @@ class MatmulOps:
         format = self.weights if inner * columns >= MIN_INT8 else "fp32"
         self.packed.append((matrix, format))
         return f"p{len(self.packed) - 1}", format
+
+    def rounded_table(self, table: Value) -> str | None:
+        """The name of a constant table in 8 bits, whose rows are read one by one; None if it stays as it is."""
+        if self.weights != "int8" or table.buffer.memory != "weights" or table.dtype != torch.float32:
+            return None
+        if len(table.shape) != 2 or math.prod(table.shape) < MIN_INT8:
+            return None
+        self.packed.append((table, "rows"))
+        return f"p{len(self.packed) - 1}"
 
     def _quantise(self, vector: Value) -> Value:
         """The vector in 8 bits, once for all products that read it."""
@@ -141,7 +151,10 @@ class MatmulOps:
 
 
 def pack(matrix: Tensor, format: str) -> Tensor:
-    """The bytes of a matrix (inner, columns) for `gemm_fp32` or `gemm_int8`; of several matrices, one after another."""
+    """The bytes of a matrix (inner, columns) for `gemm_fp32` or `gemm_int8`, of several matrices one after another; or
+    of a table for `gather_rounded`."""
+    if format == "rows":
+        return _rounded_rows(matrix)
     if matrix.dim() > 2:
         return torch.cat([pack(part, format) for part in matrix])
     matrix = F.pad(matrix, (0, -matrix.shape[1] % LANES))
@@ -158,6 +171,14 @@ def packed_size(inner: int, columns: int, format: str) -> int:
 def _fp32_panels(matrix: Tensor) -> Tensor:
     """(panels, inner, 16)"""
     return F.pad(matrix, (0, 0, 0, GAP)).unflatten(1, (-1, LANES)).transpose(0, 1)
+
+
+def _rounded_rows(table: Tensor) -> Tensor:
+    """Rows from -127 to 127, each followed by its scale."""
+    scales = table.abs().amax(1, keepdim=True).div(127)
+    scales = torch.where(scales > 0, scales, 1)
+    rounded = F.pad((table / scales).round(), (0, -table.shape[1] % 4)).to(torch.int8)
+    return torch.cat([rounded, scales.contiguous().view(torch.int8)], 1).flatten().view(torch.uint8)
 
 
 def _int8_panels(matrix: Tensor) -> Tensor:

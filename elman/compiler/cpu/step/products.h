@@ -291,7 +291,7 @@ void product(const void* packed, Row* const* rows, int64_t count, int64_t inner,
 
 }  // namespace
 
-extern "C" void gemm_fp32(const void* packed, Row* const* rows, int64_t count, int64_t inner, int64_t columns) {
+ENTRY void gemm_fp32(const void* packed, Row* const* rows, int64_t count, int64_t inner, int64_t columns) {
     product<Floating>(packed, rows, count, inner, columns, inner * columns * (int64_t)sizeof(float) >= FAR);
 }
 
@@ -312,7 +312,7 @@ template <bool far, int R, int S, int C>
 inline void dots(const int8_t* w, const Quantised* const* rows, int64_t fours, int64_t bytes, int32_t (&sums)[R][S * LANES]) {
 #if defined(__AVX512VNNI__)
     const int32_t* x[R];
-    for (int r = 0; r < R; ++r) x[r] = (const int32_t*)rows[r]->values;
+    for (int r = 0; r < R; ++r) x[r] = (const int32_t*)rows[r]->values();
     __m512i parts[R][C][S];
     for (int r = 0; r < R; ++r)
         for (int c = 0; c < C; ++c)
@@ -343,14 +343,14 @@ inline void dots(const int8_t* w, const Quantised* const* rows, int64_t fours, i
             for (int64_t k = 0; k < fours; ++k)
                 for (int64_t lane = 0; lane < LANES; ++lane)
                     for (int64_t part = 0; part < 4; ++part)
-                        sums[r][s * LANES + lane] += (int32_t)w[k * 64 + lane * 4 + part] * rows[r]->values[k * 4 + part];
+                        sums[r][s * LANES + lane] += (int32_t)w[k * 64 + lane * 4 + part] * rows[r]->values()[k * 4 + part];
 #endif
 }
 
 template <bool far> struct Rounded {
     static int64_t bytes(int64_t inner) { return ((inner + 3) / 4 * 4 + 8) * LANES; }
     static int64_t words(int64_t inner) { return (inner + 3) / 4; }
-    static const uint32_t* inputs(const Row& row) { return (const uint32_t*)((const Quantised*)row.x)->values; }
+    static const uint32_t* inputs(const Row& row) { return (const uint32_t*)((const Quantised*)row.x)->values(); }
 #if defined(__AVX512VNNI__)
     static constexpr bool gathers = true;
     template <int R, int S>
@@ -411,6 +411,6 @@ template <bool far> struct Rounded {
 
 }  // namespace
 
-extern "C" void gemm_int8(const void* packed, Row* const* rows, int64_t count, int64_t inner, int64_t columns) {
+ENTRY void gemm_int8(const void* packed, Row* const* rows, int64_t count, int64_t inner, int64_t columns) {
     product<Rounded>(packed, rows, count, inner, columns, inner * columns >= FAR);
 }

@@ -16,14 +16,14 @@ from elman.compiler.cpu.step.buffers import Buffer
 from elman.compiler.cpu.step.loops import LoopFuser, Product
 
 ALIGNMENT = 64  # bytes: a cache line, an AVX-512 register
-STEP = 'extern "C" void step(const void* const* weights, Row* const* rows, int64_t count, int64_t outputs)'
-PART = "static __attribute__((noinline)) void part{number}(const void* const* weights, Row& row)"
+STEP = "ENTRY void step(const void* const* weights, Row* const* rows, int64_t count, [[maybe_unused]] int64_t outputs)"
+PART = "static __attribute__((noinline)) void part{number}([[maybe_unused]] const void* const* weights, Row& row)"
 EACH = "for (int64_t n = 0; n < count; ++n)"
 SWAP = f"{EACH} std::swap(rows[n]->state, rows[n]->next);"
 NAMES = re.compile(r"\b[a-z]\d+\b")
 # The step of one row, by models that write their own (`machine_code`).
 SIGNATURE = (
-    "static void step_row(const void* const* weights, char* scratch, const void* given, "
+    "static void step_row(const void* const* weights, [[maybe_unused]] char* scratch, const void* given, "
     "const void* const* state, void* const* next, void* output)"
 )
 

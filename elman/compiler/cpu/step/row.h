@@ -26,10 +26,11 @@ struct Quantised {
     float scale;
     int32_t zero;
     char unused[56];
-    uint8_t values[];
+    uint8_t* values() { return (uint8_t*)(this + 1); }
+    const uint8_t* values() const { return (const uint8_t*)(this + 1); }
 };
 
-void quantise(const float* x, int64_t size, uint8_t* target) {
+inline void quantise(const float* x, int64_t size, uint8_t* target) {
     Quantised* q = (Quantised*)target;
     float low = 0, high = 0;
     for (int64_t k = 0; k < size; ++k) {
@@ -42,9 +43,9 @@ void quantise(const float* x, int64_t size, uint8_t* target) {
     q->zero = zero;
     for (int64_t k = 0; k < size; ++k) {
         const int32_t number = (int32_t)__builtin_rintf(x[k] * inverse) + zero;
-        q->values[k] = (uint8_t)(number < 0 ? 0 : number > 255 ? 255 : number);
+        q->values()[k] = (uint8_t)(number < 0 ? 0 : number > 255 ? 255 : number);
     }
-    for (int64_t k = size; k % 4; ++k) q->values[k] = 0;
+    for (int64_t k = size; k % 4; ++k) q->values()[k] = 0;
 }
 
 }  // namespace

@@ -46,10 +46,12 @@ struct Choice {
 namespace {
 
 // The `count` most probable tokens in descending order, ties by the lowest id, and their log-probabilities.
-void most_probable(const float* logits, int64_t vocab, double normaliser, int64_t count, int64_t* tokens, double* log_probs) {
+void most_probable(
+    const float* logits, int64_t vocab, double normaliser, int64_t count, float* work, int64_t* tokens, double* log_probs) {
     count = std::min(count, vocab);
     if (!count) return;
-    float last = largest(logits, vocab, count).back();
+    largest(logits, vocab, count, work);
+    const float last = work[count - 1];
     int64_t found = 0, equal = count;
     for (int64_t n = 0; n < vocab; ++n) equal -= logits[n] > last;
     for (int64_t n = 0; n < vocab && found < count; ++n)
@@ -61,7 +63,7 @@ void most_probable(const float* logits, int64_t vocab, double normaliser, int64_
 void decide(Choice& choice, int64_t top, int64_t* tokens, double* log_probs) {
     static thread_local std::vector<float> memory;
     const int64_t vocab = choice.rules->vocab;
-    memory.resize(std::max<size_t>(memory.size(), 2 * vocab));
+    memory.resize(std::max<size_t>(memory.size(), WORK * vocab));
     float* const work = memory.data();
     float most = top_of(choice.logits, vocab);
     if (choice.given < 0) {
@@ -78,7 +80,7 @@ void decide(Choice& choice, int64_t top, int64_t* tokens, double* log_probs) {
         return;
     }
     const double logit = choice.logits[choice.token];
-    most_probable(choice.logits, vocab, logit - choice.log_prob, top, tokens, log_probs);
+    most_probable(choice.logits, vocab, logit - choice.log_prob, top, work, tokens, log_probs);
     for (int64_t n = 0; n < top; ++n)  // equal logits have equal log-probabilities, to the last bit
         if (choice.logits[tokens[n]] == logit) log_probs[n] = choice.log_prob;
 }

@@ -12,6 +12,7 @@ from elman.compiler.cpu.step.memory import RowMemory, address, aligned, row_byte
 from elman.compiler.cpu.step.sampling_rules import History, Rules
 
 ONE = ctypes.c_int64(1)
+WORK = 3  # as in sampling.h
 
 
 class Runner:
@@ -47,7 +48,7 @@ class Runner:
         """
         count = len(uniforms)
         tokens, log_probs = torch.empty(count, dtype=torch.long), torch.empty(count, dtype=torch.double)
-        work = torch.empty(2 * rules.vocab)
+        work = torch.empty(WORK * rules.vocab)
         given = *map(address, (uniforms, work)), ctypes.c_int64(count), ctypes.c_int64(final)
         results = map(address, (tokens, log_probs))
         chosen = build.runtime().run(*self._stepping(), ctypes.byref(rules), ctypes.byref(history), *given, *results)

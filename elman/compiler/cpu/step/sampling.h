@@ -1,6 +1,5 @@
 // Sampling: logits to tokens by the rules of elman.generation.sampling. Needs products.h.
 #include <functional>
-#include <vector>
 
 typedef void (*Step)(const void* const* weights, Row* const* rows, int64_t count, int64_t outputs);
 
@@ -23,18 +22,18 @@ struct History {
 namespace {
 
 constexpr int64_t BLOCK = 256;
+constexpr int64_t WORK = 3;  // numbers of memory for each token of the vocabulary (also in runner.py)
 constexpr double ROUNDING = 1e-7;  // tolerance with which the nucleus reaches top_p
 
-// The `count` largest values, in descending order.
-std::vector<float> largest(const float* values, int64_t size, int64_t count) {
+// The `count` largest values, in descending order, to `heap`, which has room for all values.
+void largest(const float* values, int64_t size, int64_t count, float* heap) {
     if (count > 2 * BLOCK) {
-        std::vector<float> all(values, values + size);
-        std::partial_sort(all.begin(), all.begin() + count, all.end(), std::greater<float>());
-        all.resize(count);
-        return all;
+        std::copy(values, values + size, heap);
+        std::partial_sort(heap, heap + count, heap + size, std::greater<float>());
+        return;
     }
-    std::vector<float> heap(values, values + count);  // a min-heap: its first is the smallest
-    std::make_heap(heap.begin(), heap.end(), std::greater<float>());
+    std::copy(values, values + count, heap);  // a min-heap: its first is the smallest
+    std::make_heap(heap, heap + count, std::greater<float>());
     for (int64_t from = count; from < size; from += BLOCK) {
         const int64_t to = std::min(from + BLOCK, size);
         float most = -INFINITY;
@@ -42,13 +41,12 @@ std::vector<float> largest(const float* values, int64_t size, int64_t count) {
         if (!(most > heap[0])) continue;
         for (int64_t n = from; n < to; ++n)
             if (values[n] > heap[0]) {
-                std::pop_heap(heap.begin(), heap.end(), std::greater<float>());
-                heap.back() = values[n];
-                std::push_heap(heap.begin(), heap.end(), std::greater<float>());
+                std::pop_heap(heap, heap + count, std::greater<float>());
+                heap[count - 1] = values[n];
+                std::push_heap(heap, heap + count, std::greater<float>());
             }
     }
-    std::sort(heap.begin(), heap.end(), std::greater<float>());
-    return heap;
+    std::sort(heap, heap + count, std::greater<float>());
 }
 
 // Zeroes all but the `count` largest values; `last` is the smallest that stays, of ties the first.
@@ -70,10 +68,11 @@ double total(const float* values, int64_t size) {
     return sum;
 }
 
-void keep_nucleus(float* values, int64_t size, double mass) {
+// `first`: memory for as many.
+void keep_nucleus(float* values, int64_t size, double mass, float* first) {
     const double all = total(values, size);
     for (int64_t count = std::min(BLOCK, size);; count = std::min(16 * count, size)) {
-        const std::vector<float> first = largest(values, size, count);
+        largest(values, size, count, first);
         double reached = 0;
         for (int64_t n = 0; n < count; ++n)
             if ((reached += first[n] / all) >= mass - ROUNDING) return keep(values, size, first[n], n + 1);
@@ -162,7 +161,7 @@ bool only_excludes(const float* logits, const Rules& rules, const History& histo
            rules.min_p == 0 && logits[rules.excluded] < most;
 }
 
-// Samples the next token, or -1 if the logits are not finite. `work` has room for the vocabulary twice.
+// Samples the next token, or -1 if the logits are not finite. `work` has room for the vocabulary WORK times.
 int64_t choose(
     const float* logits, const Rules& rules, const History& history, double uniform, float* work, double* log_prob) {
     const int64_t vocab = rules.vocab;
@@ -180,8 +179,12 @@ int64_t choose(
     } else {
         const double inverse = 1 / rules.temperature;
         if (changed || rules.temperature != 1) exponentials(scores, vocab, top, inverse, work);
-        if (rules.top_k > 0 && rules.top_k < vocab) keep(work, vocab, largest(work, vocab, rules.top_k).back(), rules.top_k);
-        if (rules.top_p < 1) keep_nucleus(work, vocab, rules.top_p);
+        float* const first = work + 2 * vocab;
+        if (rules.top_k > 0 && rules.top_k < vocab) {
+            largest(work, vocab, rules.top_k, first);
+            keep(work, vocab, first[rules.top_k - 1], rules.top_k);
+        }
+        if (rules.top_p < 1) keep_nucleus(work, vocab, rules.top_p, first);
         if (rules.min_p > 0) keep_min_p(work, scores, vocab, top, inverse, rules.min_p);
         token = draw(work, vocab, uniform);
     }
@@ -201,7 +204,7 @@ void remember(const History& history, const Rules& rules, int64_t token) {
 
 // Samples up to `count` tokens, with a step after each (not after the last if `final`). Returns how many were sampled:
 // fewer at the end of the text, or if logits are not finite (log_probs NaN).
-extern "C" int64_t run(
+ENTRY int64_t run(
     Step step, const void* const* weights, Row* row, const Rules* rules, const History* history, const double* uniforms, float* work,
     int64_t count, int64_t final, int64_t* tokens, double* log_probs) {
     const float* logits = (const float*)row->output;
@@ -222,7 +225,7 @@ extern "C" int64_t run(
 }
 
 // Teacher forcing: steps through `inputs`; nats[n] = -log p(targets[n] | inputs up to n).
-extern "C" void follow(
+ENTRY void follow(
     Step step, const void* const* weights, Row* row, int64_t vocab, const int64_t* inputs, const int64_t* targets, float* work,
     int64_t count, double* nats) {
     const float* logits = (const float*)row->output;

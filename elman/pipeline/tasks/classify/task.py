@@ -1,6 +1,7 @@
 """Classification: labels, classifiers, scores and answers."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from elman.pipeline.tasks.settings import Settings
 from elman.pipeline.tasks.texts import TextTask
 
 if TYPE_CHECKING:
+    from elman.compiler.cpu.standalone import StepModel
     from elman.pipeline.recipe import Recipe
 
 THRESHOLD = 0.5  # of a label's probability, where a text can have several labels
@@ -55,6 +57,10 @@ class Classify(TextTask):
         labels = self.labels
         weights = labels.weights(config.class_weights)
         return Classifier(config, self.tokenizer.vocab_size, len(labels), labels.several, weights)
+
+    def step_model(self, model: Any) -> "StepModel":
+        kind: Any = "several_labels" if self.labels.several else "one_label"
+        return replace(super().step_model(model), kind=kind, labels=tuple(self.labels.names))
 
     def questions(self, corpus: LabelledCorpus, split: Any) -> Iterator[tuple[str, list[str]]]:
         for text in corpus.texts(split):

@@ -15,7 +15,7 @@ from elman.batches import TokenStore
 from elman.errors import DataError, nan_error
 from elman.evaluation.inference_mode import device_of, inference_mode
 from elman.generation import GenerationConfig, StreamScorer, generate, generate_tokens
-from elman.models import MODELS, StackConfig, frame_of, is_masked, prediction_of
+from elman.models import MODELS, StackConfig, frame_of, is_masked, masked_model_error, prediction_of
 from elman.pipeline.tasks import TASKS, EvaluationResult, Measure, PreparedData
 from elman.pipeline.tasks.language_model.data import StreamTask
 from elman.pipeline.tasks.language_model.opening import opening_tokens
@@ -34,6 +34,7 @@ from elman.pipeline.tasks.settings import Settings
 from elman.training.reports import Validation
 
 if TYPE_CHECKING:
+    from elman.compiler.cpu.standalone import StepModel
     from elman.evaluation.likelihood import Likelihood
     from elman.evaluation.score import Score
     from elman.inspection.inspected_text import InspectedText
@@ -95,6 +96,13 @@ class LanguageModelling(StreamTask):
 
     def build(self, config: Any) -> Any:
         return MODELS[config.type](config, self.tokenizer.vocab_size)
+
+    def step_model(self, model: Any) -> "StepModel":
+        from elman.compiler.cpu.standalone import StepModel
+
+        if is_masked(model):
+            raise masked_model_error()
+        return StepModel(model)
 
     def vocabularies(self, model: Any) -> list[Vocabulary]:
         return [Vocabulary(model, words_of_ids(self.tokenizer))]

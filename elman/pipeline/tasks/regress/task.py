@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -29,6 +29,7 @@ from elman.shapes import State
 from elman.untrusted import read_as
 
 if TYPE_CHECKING:
+    from elman.compiler.cpu.standalone import StepModel
     from elman.pipeline.recipe import Recipe
 
 REGRESSORS: Registry[Any] = Registry("regressor")
@@ -155,6 +156,9 @@ class Regress(TextTask):
 
     def build(self, config: Any) -> Regressor:
         return Regressor(config, self.tokenizer.vocab_size, self.target.mean, self.target.std)
+
+    def step_model(self, model: Any) -> "StepModel":
+        return replace(super().step_model(model), scale=self.target.std, mean=self.target.mean)
 
     def describe_vocabulary(self) -> Settings:
         return {**super().describe_vocabulary(), "target_mean": self.target.mean, "target_std": self.target.std}

@@ -1,0 +1,3 @@
+"""Trained runs for other tools: one module for each format."""
+
+from elman.export.exporting import FORMAT, FORMATS, export_run
