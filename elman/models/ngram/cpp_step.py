@@ -60,7 +60,8 @@ static int64_t find(const void* const* weights, int length, int64_t context, int
         const float* log_prob = static_cast<const float*>(weights[3 * length - 1]);
         const int64_t base = context[length - 1] * words, last = first_from(keys, length, base + words);
         for (int64_t place = first_from(keys, length, base); place < last; ++place)
-            if (const int64_t word = keys[place] - base; 0 <= word && word < words)  // true for sorted keys
+            // true for sorted keys; the difference of others may overflow
+            if (const int64_t word = (int64_t)((uint64_t)keys[place] - (uint64_t)base); 0 <= word && word < words)
                 logits[word] = log_prob[place] + cost[length];
     }}
     for (int64_t word = 0; word < words; ++word)
