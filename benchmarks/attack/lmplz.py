@@ -8,7 +8,7 @@ may differ by more than 0.0001 in base 10. Generated corpora agree to the roundi
 discounts of lmplz are those of 3,323 words with two contexts and 6,003 with three, where there are 3,324 and 6,002:
 rare words differ by 0.00008. Where a discount cannot be estimated, both take 0.5, 1 and 1.5.
 
-lmplz is built by `cmake` and `make lmplz` from the source of the package kenlm on PyPI, and needs Boost.
+lmplz is the target `lmplz` of CMake in the source of the package kenlm on PyPI, and needs Boost.
 """
 
 import gzip

@@ -58,9 +58,7 @@ def predict(
 
     Example: elman predict runs/classifier --data new.csv --columns text --out answers.csv
     """
-    from elman.comparison.user_modules import read_modules
     from elman.pipeline.predict_tables import TablePrediction
-    from elman.pipeline.ray_predictions import RayPrediction
     from elman.pipeline.trained_model import load
 
     if json and to not in (None, "jsonl"):
@@ -69,6 +67,9 @@ def predict(
         raise ConfigError("--ray predicts parts of a file: name it with --out")
     kind: Any = TablePrediction
     if ray:
+        from elman.comparison.user_modules import read_modules
+        from elman.pipeline.ray_predictions import RayPrediction
+
         runs, modules = [run.absolute(), *map(Path.absolute, others or ())], [one.absolute() for one in module or ()]
         kind = partial(RayPrediction, ray, runs, device or "auto", partial(read_modules, modules))
     job = kind(
