@@ -56,7 +56,8 @@ async def capacity(server: ServerProcess, seconds: float) -> float:
         nonlocal answered
         dice = random.Random(number)
         while time.perf_counter() < until:
-            answered += whole(await exchange(server.port, request(server, dice)))
+            answer = await exchange(server.port, request(server, dice))
+            answered += whole(answer)  # not in one line, which would read the sum before it waits
 
     begun = time.perf_counter()
     await asyncio.gather(*(client(number) for number in range(SETTINGS["max_batch"])))
