@@ -114,6 +114,7 @@ def speed() -> str:
         _step("LSTM, width 512, int8", "lstm step, width 512", "native int8", "onnxruntime int8", 512),
         _step("GRU, width 256, float32", "gru step, width 256", "native fp32", "onnxruntime fp32", 256),
         _writing(),
+        *(_served(weights) for weights in ("fp32", "int8")),
         _update(),
         _ngrams(),
         _beam(),
@@ -160,6 +161,15 @@ def _writing() -> list[str]:
     shown = [f"{rate['native int8']:,.0f} tokens/s (int8)", f"{rate[peer]:,.0f} tokens/s ({peer})"]
     what = "Sampling from a 2-layer LSTM, width 512, 10,000 words"
     return [what, *shown, _ratio(best["faster"], best["low"], best["high"]), machine]
+
+
+def _served(weights: str) -> list[str]:
+    """Over HTTP; the medians of the rounds."""
+    results, machine = _newest("serving-cpu")
+    names = f"elman {weights}", f"onnxruntime {weights}"
+    ours, theirs = (results["streams"]["64"][name]["tokens_per_second"] for name in names)
+    shown = [f"{ours:,.0f} tokens/s", f"{theirs:,.0f} tokens/s (onnxruntime, static batches, the same web framework)"]
+    return [f"Serving 64 streams of that model, {weights}", *shown, _ratio(ours / theirs), machine]
 
 
 def _update() -> list[str]:
